@@ -90,6 +90,7 @@ def test_changelog_has_dated_versions_in_order() -> None:
     assert set(re.findall("^### (.*)$", body, re.MULTILINE)) <= set(kinds)
 
 
+@pytest.mark.everything  # needs towncrier, of the extra check
 def test_release_joins_fragments_to_a_section(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bundles", "foundation", "hiera", "puller")
@@ -104,7 +104,7 @@ def modules(folder: str) -> list[Path]:
     return sorted((ROOT / folder).glob(pattern))
 
 
-@pytest.mark.parametrize("folder", list(folders()))
+@each_row("folder", list(folders()))
 def test_docstrings_name_the_subject_and_errors(folder: str) -> None:
     findings = [
         f"{path.relative_to(ROOT)}:{getattr(definition.node, 'lineno', 1)}: {definition.name} {problem}"

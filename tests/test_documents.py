@@ -18,6 +18,7 @@ from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -44,7 +45,7 @@ def test_the_readme_shows_commands() -> None:
     assert len([command for page, command in COMMANDS if page == "README.md"]) > 8
 
 
-@pytest.mark.parametrize(("page", "command"), COMMANDS)
+@each_row(("page", "command"), COMMANDS)
 def test_a_command_of_the_documents_exists_with_its_options(page: str, command: str) -> None:
     words = shlex.split(command.replace("…", ""))
     result: click.Command = cli
@@ -69,7 +70,7 @@ def command_paths(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tu
             yield from command_paths(command, (*path, name))
 
 
-@pytest.mark.parametrize("path", list(command_paths(cli)), ids=" ".join)
+@each_row("path", list(command_paths(cli)), ids=" ".join)
 def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
     command: click.Command = cli
     for name in path:
@@ -84,7 +85,7 @@ def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
             assert parameter.help, f"{' '.join(path)} {parameter.name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_row("page", PAGES, ids=lambda page: page.name)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if "://" not in target:
@@ -132,14 +133,14 @@ def test_the_first_manifest_of_the_readme_loops(tmp_path: Path) -> None:
     assert [str(declaration) for declaration in manifest.declarations][:2] == ["package#curl", "package#jq"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each_row("page", PAGES, ids=lambda page: page.stem)
 def test_every_table_has_its_header(page: Path) -> None:
     """A blank line within a table turns the rows below it into text."""
     for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
         assert re.match(r".*\n\|(?: -+:? \|)+\n", table), table
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_row("page", PAGES, ids=lambda page: page.name)
 def test_titles_have_at_most_three_words(page: Path) -> None:
     title = page.read_text().partition("\n")[0].removeprefix("# ")
     assert len(title.split()) <= 3, title
@@ -189,7 +190,7 @@ def test_a_guide_has_a_check_that_it_worked() -> None:
     assert not [name for name, text in texts.items() if "Check that it worked" not in text]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_row("page", PAGES, ids=lambda page: page.name)
 def test_a_page_starts_with_a_sentence(page: Path) -> None:
     assert re.match(r"# .+\n\n[A-Z`*\[0-9][^\n]*\w", page.read_text())
 

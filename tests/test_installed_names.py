@@ -11,6 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from foundation.extras import DISTRIBUTION
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 PROJECT: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -105,7 +106,7 @@ def test_no_text_installs_a_distribution_of_a_stranger() -> None:
     assert places == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "pip install puller",

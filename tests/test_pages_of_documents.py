@@ -29,6 +29,9 @@ LINKED = [
 ]
 
 
+pytestmark = pytest.mark.everything  # needs mkdocs, of the extra check
+
+
 def build(directory: Path, *arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(root / "packaging/pages"), str(directory), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -87,7 +90,6 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.everything
 def test_broken_link_fails_the_build_by_name(checkout: Path, tmp_path: Path) -> None:
     with open(checkout / "docs/shell.md", "a") as page:
         page.write("\n[a](gone.md) [b](data.md#gone) [c](../tests/gone.py)\n")
@@ -98,7 +100,6 @@ def test_broken_link_fails_the_build_by_name(checkout: Path, tmp_path: Path) -> 
         assert output.replace("no anchor", "not contain an anchor") in done.stderr, output
 
 
-@pytest.mark.everything
 def test_links_to_code_lead_to_where_the_code_is_shown(checkout: Path, tmp_path: Path) -> None:
     for page in (checkout / "docs").rglob("*.md"):
         if page.name == "security.md":
@@ -192,7 +193,6 @@ def test_the_first_result_of_a_query_is_its_page(pages: Path, tmp_path: Path) ->
     assert first == FIRST_PAGES
 
 
-@pytest.mark.everything
 def test_ranking_of_a_missing_page_fails_the_build(checkout: Path, tmp_path: Path) -> None:
     with open(checkout / "packaging/documents/search.yaml", "a") as ranking:
         ranking.write("  - gone.html\n")

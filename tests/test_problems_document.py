@@ -16,6 +16,7 @@ from foundation.problems import Problem, ProblemCode, problems_of
 from puller.authoring.lint.check import lint_bundle
 from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource
 from puller.reporting.report import Event, State
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute
@@ -117,7 +118,7 @@ def test_every_code_has_an_example_or_a_proof() -> None:
     assert set(ENTRIES) - MANIFESTS.keys() - COMMANDS.keys() == set(PROOFS)
 
 
-@pytest.mark.parametrize("code", PROOFS, ids=str)
+@each_row("code", PROOFS, ids=str)
 def test_the_proof_expects_the_code_or_its_class(code: ProblemCode) -> None:
     path, _, name = PROOFS[code].partition("::")
     tree = ast.parse((ROOT / "tests" / path).read_text())
@@ -127,7 +128,7 @@ def test_the_proof_expects_the_code_or_its_class(code: ProblemCode) -> None:
     assert words & {code.name, ERRORS.get(code, "").rpartition(".")[2]}
 
 
-@pytest.mark.parametrize("code", ERRORS, ids=str)
+@each_row("code", ERRORS, ids=str)
 def test_the_error_class_has_the_code(code: ProblemCode) -> None:
     module, _, name = ERRORS[code].rpartition(".")
     assert getattr(import_module(module), name).code is code

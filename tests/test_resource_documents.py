@@ -14,6 +14,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.resources.base import Properties
 from puller.resources.registry import find_type
+from tests.support.rows import each_row
 
 PAGES = Path(__file__).parents[1] / "docs" / "resources"
 NAMES = sorted(page.stem for page in PAGES.glob("*.md"))
@@ -32,7 +33,7 @@ def properties_in(name: str) -> set[str]:
     return {match for row in table.splitlines() for match in re.findall(r"^\| `(\w+)` \|", row)}
 
 
-@pytest.mark.parametrize("name", TYPES)
+@each_row("name", TYPES)
 def test_the_page_of_a_type_lists_its_properties_and_no_others(name: str) -> None:
     result = find_type(name)
     assert result is not None

@@ -97,7 +97,7 @@ def test_version_check_refuses_another_tag() -> None:
 
 
 @pytest.mark.everything
-@pytest.mark.skipif(not (ROOT / ".venv/bin/zizmor").exists(), reason="needs zizmor, of the extra test")
+@pytest.mark.skipif(not (ROOT / ".venv/bin/zizmor").exists(), reason="needs zizmor, of the extra check")
 def test_linters_accept_the_files_in_github() -> None:
     done = run("workflows")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from puller.cli.command_table import cli
 from puller.cli.options import DurationType, EndType
 from puller.config.configuration import HttpOptions, ReportOptions
 from puller.resources.registry import find_type, type_names
+from tests.support.rows import each_row
 
 MESSAGE = "expected a duration such as '30s', '1h30m' or '7d'"
 VALID = {
@@ -166,12 +167,12 @@ def test_no_other_option_is_named_duration() -> None:
     assert [name for name, option in others.items() if option.metavar in ("TIME", "DURATION")] == []
 
 
-@pytest.mark.parametrize("place", PLACES)
+@each_row("place", PLACES)
 def test_every_option_accepts_the_duration_grammar(place: str) -> None:
     assert {text: PLACES[place](text) for text in VALID} == VALID
 
 
-@pytest.mark.parametrize("place", PLACES)
+@each_row("place", PLACES)
 def test_a_place_refuses_other_texts(place: str) -> None:
     message = "expected a time such as" if place.endswith(("--until", "history --since")) else MESSAGE
     for text in INVALID:
@@ -180,7 +181,7 @@ def test_a_place_refuses_other_texts(place: str) -> None:
             PLACES[place](text)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@each_row("place", PLACES)
 def test_a_number_without_unit_is_seconds_in_properties(place: str) -> None:
     if place in NUMBERS_ARE_SECONDS:
         assert PLACES[place]("90") == 90

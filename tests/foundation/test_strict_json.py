@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from foundation import strict_json
+from tests.support.rows import each_row
 
 numbers = some.integers(-strict_json.LARGEST_NUMBER, strict_json.LARGEST_NUMBER)
 scalars = some.none() | some.booleans() | numbers | some.text()
@@ -19,7 +20,7 @@ def test_unambiguous_json_is_read(value: Any) -> None:
     assert strict_json.load_exact(json.dumps(value).encode()) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "message"),
     [
         (b'{"a": 1, "a": 1}', "the key 'a' is duplicate"),

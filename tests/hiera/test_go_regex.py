@@ -15,6 +15,7 @@ from hiera.go_regex.pattern import (
     quote_meta,
 )
 from hiera.go_regex.syntax import PatternError, parse
+from tests.support.rows import each_row
 
 TEXTS = st.text("abc1 \n", max_size=10)
 ITEMS = st.sampled_from(["a", "b", "c", ".", "[ab]", "[^a]", r"\w", r"\d", "[a-c1]"])
@@ -120,7 +121,7 @@ def test_a_long_search_looks_at_the_clock() -> None:
     assert len(looks) > 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "text", "found"),
     [
         (r"a|ab", "ab", "a"),

@@ -46,7 +46,7 @@ def wait_until_fixture() -> Callable[..., None]:
 def puller() -> str:
     """Path of the installed command beside the running Python, as in the README."""
     command = Path(sys.executable).with_name("puller")
-    assert command.exists(), f"{command}: not installed; first run: pip install '.[test]'"
+    assert command.exists(), f"{command}: not installed; first run: pip install '.[test,check]'"
     return str(command)
 
 

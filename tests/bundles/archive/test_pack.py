@@ -20,6 +20,7 @@ from bundles.errors import PublishError
 from bundles.format.description import BundleDescription, FileMode
 from bundles.format.fields import DESCRIPTION, MemberPath
 from bundles.format.size_limits import Limits
+from tests.support.rows import each_row
 
 WriteTree = Callable[[Path, Mapping[str, bytes]], Path]
 MakeBundle = Callable[..., BuiltBundle]
@@ -152,7 +153,7 @@ def test_only_a_name_too_long_for_ustar_costs_more_than_a_block(name: str, block
     assert len(member_header(name, 0, FileMode.PLAIN)) == blocks * 512
 
 
-@pytest.mark.parametrize("length", range(85, 130))
+@each_row("length", range(85, 130))
 def test_a_pax_record_states_its_own_length(length: int) -> None:
     header = member_header("n" * length, 0, FileMode.PLAIN)
     if length <= 100:

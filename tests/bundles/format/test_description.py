@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bundles.errors import FormatError
 from bundles.format.description import BundleDescription, FileEntry, FileMode
 from bundles.format.fields import Identity, MemberPath, parse_identity
+from tests.support.rows import each_row
 
 CASES = yaml.load(
     (Path(__file__).parents[2] / "cases" / "bundles" / "description.yaml").read_text(encoding="utf-8"),
@@ -61,7 +62,7 @@ def test_files_cannot_be_changed_behind_the_checks() -> None:
         SIMPLE.files[MemberPath("x")] = ENTRY  # type: ignore[index] # that it cannot be done is the test
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+@each_row("case", CASES, ids=lambda case: case["case"])
 def test_any_other_text_is_refused(case: dict[str, str]) -> None:
     old, by = (case[key].replace("@sha256@", DIGEST) for key in ("old", "by"))
     assert old in TEXT

@@ -25,6 +25,7 @@ from bundles.format.release import (
     place,
 )
 from foundation.times import Duration
+from tests.support.rows import each_row
 
 names = some.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
 versions = some.from_regex(r"[0-9A-Za-z][0-9A-Za-z+~_-]{0,20}", fullmatch=True)
@@ -172,7 +173,7 @@ STABLE = r"channels\.'stable'"
 ARCHIVE = r"releases\.'1\.4\.0'\.archive"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "message"),
     [
         (
@@ -236,7 +237,7 @@ ROLLOUT = r"^web/index\.json: channels\.'stable'\.rollout"
 START = "2026-11-20T12:00:00Z"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rollout", "message"),
     [
         ({}, r"\.percent: expected either 'percent', or both 'start' and 'duration'"),

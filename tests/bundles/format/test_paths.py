@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bundles.errors import FormatError
 from bundles.format.fields import MOST_ENTRIES, MemberPath, directories_of, folded
+from tests.support.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_a_plain_relative_name_is_taken_as_it_is(name: str) -> None:
     assert MemberPath.parse(name.encode()) == MemberPath(name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "message"),
     [
         ("", "'': the name is empty"),

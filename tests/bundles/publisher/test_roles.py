@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -204,19 +205,29 @@ def test_version_jump_is_reset_by_new_keys(
 
 
 @pytest.mark.parametrize(
-    "signer",
+    "generate",
     [
-        CryptoSigner.generate_ecdsa("", "ecdsa-sha2-nistp256"),
-        CryptoSigner.generate_ecdsa("", "ecdsa-sha2-nistp384"),
-        CryptoSigner.generate_ecdsa("", "ecdsa-sha2-nistp521"),
-        CryptoSigner.generate_rsa(""),
+        pytest.param(
+            partial(CryptoSigner.generate_ecdsa, "", "ecdsa-sha2-nistp256"), id="ecdsa-sha2-nistp256"
+        ),
+        pytest.param(
+            partial(CryptoSigner.generate_ecdsa, "", "ecdsa-sha2-nistp384"), id="ecdsa-sha2-nistp384"
+        ),
+        pytest.param(
+            partial(CryptoSigner.generate_ecdsa, "", "ecdsa-sha2-nistp521"), id="ecdsa-sha2-nistp521"
+        ),
+        pytest.param(partial(CryptoSigner.generate_rsa, ""), id="rsassa-pss-sha256"),
     ],
-    ids=lambda signer: signer.public_key.scheme,
 )
 @pytest.mark.parametrize("role", ["root", "timestamp"])
 def test_hosts_accept_the_key_types_of_tokens_and_services(
-    role: str, signer: CryptoSigner, publisher: Publisher, host: Host, role_keys: RoleKeys
+    role: str,
+    generate: Callable[[], CryptoSigner],
+    publisher: Publisher,
+    host: Host,
+    role_keys: RoleKeys,
 ) -> None:
+    signer = generate()
     public = SSlibKey.from_crypto(signer.public_key._crypto_key())
     signer._public_key = public  # the default ID of a key
     role_keys.rotate(role, lambda: NewKey(public, signer))

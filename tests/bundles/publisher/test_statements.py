@@ -24,6 +24,7 @@ from bundles.publisher.channels import (
     steered,
 )
 from foundation.times import Duration
+from tests.support.rows import each_row
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -40,7 +41,7 @@ HALF_WAY = rolling_out(start=NOW - DAY, duration=2 * DAY)
 FINISHED = rolling_out(start=NOW - DAY, duration=DAY)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("current", "release", "asked", "expected"),
     [
         # For all hosts, with any previous statement.

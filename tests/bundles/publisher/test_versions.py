@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 from bundles.errors import PublishError
 from bundles.format.fields import parse_version
 from bundles.publisher.published import next_version, order
+from tests.support.rows import each_row
 
 SORTED = [
     *("0.9", "1", "1.4.0~rc1", "1.4.0", "1.4.0-rc1", "1.4.0-rc2", "1.4.1", "1.4.02", "1.4.10", "1.10"),
@@ -35,7 +36,7 @@ def test_the_order_is_that_of_sort() -> None:
     assert done.stdout.split() == SORTED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("published", "following"),
     [
         ([], "1.0.0"),

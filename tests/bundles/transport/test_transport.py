@@ -26,6 +26,7 @@ from bundles.transport.mirror import Mirror, download_url, open_mirrors
 from bundles.transport.settings import Location, TransportSettings
 from bundles.transport.web import WebMirror
 from hiera.values import Secret
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from tests.simulators.authority import Authority
@@ -858,7 +859,7 @@ def instance(kind: type[BaseException]) -> BaseException:
     raise AssertionError(f"{kind} wants other arguments")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "kind",
     [*subclasses(requests.RequestException), *subclasses(urllib3.exceptions.HTTPError), ConnectionResetError],
     ids=lambda kind: f"{kind.__module__}.{kind.__name__}",

@@ -10,6 +10,7 @@ from hiera.document.annotations import Annotations, find_annotations
 from hiera.errors import HieraError
 from hiera.parsing import load_yaml
 from hiera.values import EACH, Secret, hidden_at
+from tests.support.rows import each_row
 
 DOCUMENT = """\
 # @require is not at a key of data
@@ -152,7 +153,7 @@ def test_zero_and_false_are_values(value: object) -> None:
     assert failures({"a": value}, "# @require", "a: 1") == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "good", "bad"),
     [
         ("value is ip", ["192.0.2.1", "::1"], ["300.1.1.1", "", 5, "192.0.2.1/24"]),

@@ -13,6 +13,7 @@ from hiera import parsing
 from hiera.document.document import Document
 from hiera.errors import DocumentError, HieraError, LimitError, UndefinedError
 from hiera.values import Secret
+from tests.support.rows import each_row
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/documents.yaml").read_text(), yaml.CSafeLoader)
 
@@ -21,7 +22,7 @@ def resolve(text: str, **given: Any) -> dict[str, Any]:
     return Document.parse(text, "web.yaml").resolve(given.pop("facts", {}), **given).data
 
 
-@pytest.mark.parametrize("case", CASES["cases"], ids=lambda case: case["name"])
+@each_row("case", CASES["cases"], ids=lambda case: case["name"])
 def test_a_document_comes_to_data_or_an_error(case: dict[str, Any]) -> None:
     if "error" in case:
         with pytest.raises(HieraError) as caught:

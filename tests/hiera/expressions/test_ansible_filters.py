@@ -11,11 +11,12 @@ from hiera.expressions.expressions import Scope, evaluate
 from hiera.expressions.filters import OWN_FILTERS, OWN_TESTS
 from hiera.expressions.refused import REFUSED_FILTERS, REFUSED_TESTS
 from hiera.values import Secret
+from tests.support.rows import each_row
 
 CASES = json.loads((Path(__file__).parents[2] / "cases/templates/ansible_filters.json").read_text())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["expression"])
+@each_row("case", CASES, ids=lambda case: case["expression"])
 def test_a_filter_answers_as_that_of_ansible_did(case: dict[str, Any]) -> None:
     """ansible-core 2.19 returned these values. Types must be equal at all levels."""
     value = evaluate(case["expression"], Scope({}))
@@ -47,7 +48,7 @@ def test_every_core_filter_and_test_exists_or_is_refused() -> None:
     assert not OWN_TESTS.keys() & REFUSED_TESTS.keys()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "sentence"),
     [
         ("'~/x' | expanduser", "the filter expanduser reads the disk of the machine"),

@@ -17,6 +17,7 @@ from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate, has_expression, parse, resolve, resolve_tree
 from hiera.expressions.jinja import compile_expression
 from hiera.values import Secret
+from tests.support.rows import each_row
 
 CASES = Path(__file__).parents[2] / "cases/hiera"
 EXPRESSIONS = yaml.load((CASES / "expressions.yaml").read_text(), yaml.CSafeLoader)
@@ -35,7 +36,7 @@ def same(left: object, right: object) -> bool:
     return left == right and json.dumps(left) == json.dumps(right)
 
 
-@pytest.mark.parametrize("case", EXPRESSIONS["cases"], ids=lambda case: case["text"])
+@each_row("case", EXPRESSIONS["cases"], ids=lambda case: case["text"])
 def test_a_text_becomes_a_value_or_an_error(case: dict[str, Any]) -> None:
     if "error" in case:
         with pytest.raises(HieraError) as caught:
@@ -45,7 +46,7 @@ def test_a_text_becomes_a_value_or_an_error(case: dict[str, Any]) -> None:
         assert same(resolve(case["text"], SCOPE), case["value"])
 
 
-@pytest.mark.parametrize("case", FILTERS, ids=lambda case: case["expression"])
+@each_row("case", FILTERS, ids=lambda case: case["expression"])
 def test_filters_return_expected_values(case: dict[str, Any]) -> None:
     shared = [1]
     facts = {"fqdn": "web01.example.org", "addresses": ["192.0.2.1", "x", "2001:db8::1"]}
@@ -225,7 +226,7 @@ def test_a_condition_that_is_no_expression_is_refused(condition: str) -> None:
 SECRETS = Scope({}, {"pw": Secret("s3cret"), "db": Secret({"pin": 42}), "users": [{"pw": Secret("s3cret")}]})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "inside"),
     [
         ("{{ data.pw }}", "s3cret"),

@@ -13,6 +13,7 @@ from hiera.tree.interpolation import verify_complete
 from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
 from hiera.tree.ruby_values import printable
+from tests.support.rows import each_row
 
 RECORD = json.loads((Path(__file__).parents[2] / "cases/hiera5/puppet-7.23.json").read_text())
 CASES = {case["name"]: case for case in RECORD["cases"]}
@@ -100,7 +101,7 @@ def test_there_are_as_many_cases_as_were_recorded() -> None:
     assert OUR_WORDS.keys() <= CASES.keys()
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_case(name: str) -> None:
     expected = CASES[name]["expected"]
     if name in NOT_RUN:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hiera.errors import ExpressionError
 from hiera.values import MISSING, Secret, find_value, parse_path, path_text
+from tests.support.rows import each_row
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/paths.yaml").read_text(), yaml.CSafeLoader)
 VALUE = {"a": {"b": [{"c": None}, "x"], "80": "text", 81: "number", "#": "sign"}, "l": []}
@@ -30,7 +31,7 @@ def test_any_key_can_be_written(keys: list[str]) -> None:
     assert list(parse_path(written)) == keys
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "value"),
     [
         ("a.b.0.c", None),

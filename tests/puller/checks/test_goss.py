@@ -16,6 +16,7 @@ from puller.checks.kinds import HealthCheck
 from puller.engine.conditions import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
+from tests.support.rows import each_row
 from tests.support.stories import Host, Publisher
 
 TEXT = Lines("alpha one\nbeta two\n!gamma\n")
@@ -76,7 +77,7 @@ MATCHING: list[tuple[Any, Any, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("found", "wanted", "expected"), MATCHING)
+@each_row(("found", "wanted", "expected"), MATCHING)
 def test_matchers_agree_with_goss(found: Any, wanted: Any, expected: bool) -> None:
     assert list(problems(wanted, (), lines=isinstance(found, Lines))) == []
     assert matches(found, wanted) is expected

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hiera.document.foreign_notation import find_foreign
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute
@@ -102,7 +103,7 @@ FOREIGN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ORDINARY)
+@each_row("text", ORDINARY)
 def test_shell_expansions_are_ordinary_text(text: str) -> None:
     assert not list(find_foreign(f"a:\n  - |\n    x {text} y\n"))
 

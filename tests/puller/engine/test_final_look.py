@@ -22,6 +22,7 @@ from puller.resources.base import ANYTHING
 from puller.resources.files.file import File
 from puller.resources.files.link import Link
 from puller.system.processes import StopRequests
+from tests.support.rows import each_row
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
 Run = Callable[..., dict[str, Event]]
@@ -234,7 +235,7 @@ def test_a_file_of_unknown_content_is_not_fetched_again() -> None:
 # Subjects
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("touched", "subject", "is_touched"),
     [
         ("/a/b", "/a/b", True),

@@ -12,6 +12,7 @@ from hiera import parsing
 from puller.engine.ensure import REQUEST
 from puller.engine.manifest_schema import manifest_schema, request_schema
 from puller.resources.registry import find_type, type_names
+from tests.support.rows import each_row
 
 jsonschema: Any = pytest.importorskip("jsonschema", reason="the schemas are validated by jsonschema")
 
@@ -37,7 +38,7 @@ def test_a_schema_is_one(schema: dict[str, Any]) -> None:
     assert set(referred) <= defined
 
 
-@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
+@each_row(("name", "example"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_every_example_of_the_documents_is_valid(name: str, example: str) -> None:
     if "/library.yaml" not in example:  # the only document in the pages that is not a manifest
         assert problems(manifest_schema(), parsing.load_yaml(example, name)) == []
@@ -48,7 +49,7 @@ def test_the_request_of_the_documents_is_valid() -> None:
     assert problems(request_schema(), json.loads(example)) == []
 
 
-@pytest.mark.parametrize("name", type_names())
+@each_row("name", type_names())
 def test_every_property_is_in_the_schema_and_described(name: str) -> None:
     result = find_type(name)
     assert result is not None
@@ -118,7 +119,7 @@ def test_accepted_manifests_are_valid_by_schema(manifest: dict[str, Any]) -> Non
     assert problems(manifest_schema(), manifest) == []
 
 
-@pytest.mark.parametrize("manifest", INVALID, ids=str)
+@each_row("manifest", INVALID, ids=str)
 def test_broken_manifests_are_invalid_by_schema(manifest: dict[str, Any]) -> None:
     assert problems(manifest_schema(), manifest)
 

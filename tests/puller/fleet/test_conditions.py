@@ -10,6 +10,7 @@ from puller.exit_status import ExitStatus
 from puller.fleet.views import Condition, condition_of, conditions_of_bundles
 from puller.reporting.report import BundleReport, HoldReason, SentReport
 from tests.simulators.fleet import sent
+from tests.support.rows import each_row
 
 _AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 _HOST = "web1.example.com"
@@ -23,7 +24,7 @@ def test_host_with_the_published_version_is_in_sync() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "condition", "why"),
     [
         ({"failed": {"service#web": "it is dead"}}, "failed", "service#web: it is dead"),

@@ -13,6 +13,7 @@ from puller.delivery.report_document import pack
 from puller.fleet.host_document import plain, read_document
 from puller.fleet.views import Condition
 from tests.simulators.fleet import json_of, sent
+from tests.support.rows import each_row
 
 _AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 _HOST = "web1.example.com"
@@ -36,7 +37,7 @@ def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
         assert msgspec.json.decode(gzip.decompress(document.packed)) == json.loads(json_of(original))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "why"),
     [
         (b"", "is not a report"),

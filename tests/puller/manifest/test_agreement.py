@@ -21,6 +21,7 @@ from puller.manifest.graph.agreement import Disagreement, agreed
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems
+from tests.support.rows import each_row
 
 Load = Callable[..., Manifest]
 Values = Mapping[str, Any]
@@ -119,7 +120,7 @@ AGREE: list[tuple[str, Values, Values, Values]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "first", "second", "expected"), AGREE)
+@each_row(("kind", "first", "second", "expected"), AGREE)
 def test_equal_declarations_merge_in_either_order(
     kind: str, first: Values, second: Values, expected: Values
 ) -> None:
@@ -206,7 +207,7 @@ DISAGREE: list[tuple[str, Values, Values, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "first", "second", "sentence"), DISAGREE)
+@each_row(("kind", "first", "second", "sentence"), DISAGREE)
 def test_two_that_say_different_things_are_told_with_both_values(
     kind: str, first: Values, second: Values, sentence: str
 ) -> None:

@@ -7,6 +7,7 @@ from hiera import errors as hiera_errors
 from puller import errors as puller_errors
 from puller.exit_status import ExitStatus, worst
 from puller.reporting.run_log import status_of
+from tests.support.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_the_most_serious_status_wins(statuses: list[ExitStatus], status: ExitSt
     assert worst(*statuses) is status
 
 
-@pytest.mark.parametrize("status", ExitStatus)
+@each_row("status", ExitStatus)
 def test_every_status_has_its_place_among_the_others(status: ExitStatus) -> None:
     assert worst(status) is status
 
@@ -33,7 +34,7 @@ def classes(module: object, base: type[Exception]) -> list[type[Exception]]:
     return [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]
 
 
-@pytest.mark.parametrize("kind", classes(bundle_errors, bundle_errors.BundleError))
+@each_row("kind", classes(bundle_errors, bundle_errors.BundleError))
 def test_every_error_of_bundles_has_a_status(kind: type[Exception]) -> None:
     assert status_of(kind("https://www.example.org", "broken")) not in (None, ExitStatus.BUG)
 

@@ -13,6 +13,7 @@ from puller.system import systemd_units
 from puller.system.commands import Command, Completed
 from puller.system.systemd_units import StoppedService, Timer, find_timer
 from tests.puller.problems import failure
+from tests.support.rows import each_row
 from tests.support.stories import Host, Publisher
 
 START = datetime(2026, 11, 27, 2, 14, 8, tzinfo=UTC)
@@ -35,7 +36,7 @@ WAITING = {"held": "x", "held_because": HoldReason.ROLLOUT, "published": "1.6.0"
 NEXT = "next run 2026-11-27 02:14 UTC"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "line"),
     [
         (records(), f"in sync; {NEXT}; nothing to do"),
@@ -91,7 +92,7 @@ def test_line_has_state_next_run_and_advice(found: Records, line: str) -> None:
     assert str(headline(found)) == line
 
 
-@pytest.mark.parametrize("status", ExitStatus)
+@each_row("status", ExitStatus)
 def test_only_applied_bundles_are_in_sync(status: ExitStatus) -> None:
     """No status of a run whose bundles were not applied is in sync."""
     unapplied = {"bundle": {"outcome": "nothing to enforce"}}

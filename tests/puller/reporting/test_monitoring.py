@@ -16,6 +16,7 @@ from puller.reporting.monitoring import Records, judge
 from puller.reporting.report import BundleReport, Event, Health, Report, State, Summary
 from puller.state import Directories
 from tests.puller.problems import failure
+from tests.support.rows import each_row
 from tests.support.stories import Host, Publisher, WebServer
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -34,7 +35,7 @@ CRITICAL = {1, 4, 6, 8, 10, 11, 12, 15, 64, 75, 78}
 WARNING = {7, 13, 14, 16, 130, 143}
 
 
-@pytest.mark.parametrize("status", ExitStatus)
+@each_row("status", ExitStatus)
 def test_exit_status_maps_to_a_monitoring_state(status: ExitStatus) -> None:
     expected = "CRITICAL" if status in CRITICAL else "WARNING" if status in WARNING else "OK"
     verdict = judge(Records(report(status), enforced={"web": "1.0.0"}), NOW, OLDEST)

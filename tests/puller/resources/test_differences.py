@@ -43,6 +43,7 @@ from tests.simulators.alternatives import Group, LookingOnly
 from tests.simulators.diversions import Diverting, DivertingInNoop
 from tests.simulators.locales import LocalesHere, LocalesInNoop, make_locales, redirect_locales
 from tests.support.git_remotes import Remote
+from tests.support.rows import each_row
 
 TESTS = Path(__file__).parents[2]
 ROWS: dict[str, dict[str, Any]] = yaml.load((TESTS / "cases/differences.yaml").read_text(), yaml.CSafeLoader)
@@ -345,7 +346,7 @@ def test_every_type_has_a_row() -> None:
     assert {*ROWS} == {name for name in type_names() if is_ours(name)}
 
 
-@pytest.mark.parametrize("type_name", ROWS)
+@each_row("type_name", ROWS)
 def test_every_property_has_a_case_or_a_reason(type_name: str) -> None:
     row = ROWS[type_name]
     concerned = {case["property"] for case in row["cases"]}

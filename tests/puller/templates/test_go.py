@@ -14,6 +14,7 @@ from puller.templates.gotemplate.go_engine import GoEngine
 from puller.templates.rendering import load_engine, render_tree
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, FunctionError, Limits, TemplateError
+from tests.support.rows import each_row
 
 CASES = Path(__file__).parents[2] / "cases" / "templates"
 Case = dict[str, Any]
@@ -37,7 +38,7 @@ def render(text: str, dot: Any = None, **functions: Any) -> str:
     return GoEngine().compile("case.txt", text).render(dot, functions)
 
 
-@pytest.mark.parametrize("case", cases("go.json"))
+@each_row("case", cases("go.json"))
 def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
     engine = load_engine(
         "go",
@@ -59,7 +60,7 @@ def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
     assert 1 <= failed.value.line <= case["files"][failed.value.file].count("\n") + 1
 
 
-@pytest.mark.parametrize("case", [*cases("go_more.json"), *cases("go_printf.json")])
+@each_row("case", [*cases("go_more.json"), *cases("go_printf.json")])
 def test_a_template_comes_out_as_the_rules_of_go_and_sprig_say(case: Case) -> None:
     scope = TemplateScope({}, case.get("data"), {"HOME": "/root"})
     if "out" in case:

@@ -11,6 +11,7 @@ from puller.templates.govalue.types import MAX_ITEMS
 from puller.templates.rendering import render_tree
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, LimitError, Limits, TemplateError
+from tests.support.rows import each_row
 
 DATA: dict[str, Any] = {
     "port": 80,
@@ -29,7 +30,7 @@ def failure(text: str, limits: Limits | None = None) -> TemplateError:
     return failed.value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         # invalid syntax

@@ -18,6 +18,7 @@ from puller.templates.gotemplate.clock import (
 )
 from puller.templates.gotemplate.times import ZERO_TIME, Time, parse_time
 from puller.templates.template_errors import FunctionError
+from tests.support.rows import each_row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENTS = st.datetimes(timezones=st.just(UTC)).map(lambda moment: int((moment - EPOCH).total_seconds()))
@@ -98,7 +99,7 @@ def test_a_duration_rounds_half_away_from_zero() -> None:
     assert [round_duration(n, 10) for n in (4, 5, -5, -4, 14)] == [0, 10, -10, 0, 10]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("layout", "text", "why"),
     [
         ("2006-01-02", "2024-02-30", "day out of range"),

@@ -61,6 +61,7 @@ from puller.templates.govalue.types import (
     type_name,
     wrap_int64,
 )
+from tests.support.rows import each_row
 
 scalars = (
     st.none()
@@ -72,7 +73,7 @@ scalars = (
 values = st.recursive(scalars, lambda v: st.lists(v) | st.dictionaries(st.text(), v), max_leaves=20)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "name", "kind"),
     [
         (None, "<nil>", "invalid"),
@@ -115,7 +116,7 @@ def test_a_boolean_is_no_number() -> None:
     assert is_integer(Int64(3))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         (None, "<nil>"),
@@ -267,7 +268,7 @@ PRINTF: list[tuple[str, tuple[Any, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("template", "operands", "text"), PRINTF, ids=[case[0] for case in PRINTF])
+@each_row(("template", "operands", "text"), PRINTF, ids=[case[0] for case in PRINTF])
 def test_printf(template: str, operands: tuple[Any, ...], text: str) -> None:
     assert sprintf(template, *operands) == text
 
@@ -487,7 +488,7 @@ def test_invalid_character_constant_is_refused(literal: str) -> None:
         unquote_rune(literal)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         (None, "null"),

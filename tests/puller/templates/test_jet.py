@@ -12,6 +12,7 @@ from puller.templates.jet.jet_engine import JetEngine
 from puller.templates.rendering import load_engine, render_tree
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, Limits, TemplateError
+from tests.support.rows import each_row
 
 CASES = Path(__file__).parents[2] / "cases" / "templates"
 Case = dict[str, Any]
@@ -25,7 +26,7 @@ def render(text: str, **data: Any) -> str:
     return JetEngine().compile("out.txt", text).render(TemplateScope(data=data))
 
 
-@pytest.mark.parametrize("case", cases("jet.json"))
+@each_row("case", cases("jet.json"))
 def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
     engine = load_engine(
         "jet",
@@ -47,7 +48,7 @@ def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
     assert 1 <= failed.value.line <= case["files"][failed.value.file].count("\n") + 1
 
 
-@pytest.mark.parametrize("case", cases("jet-more.json"))
+@each_row("case", cases("jet-more.json"))
 def test_a_template_comes_out_as_the_rules_of_jet_say(case: Case) -> None:
     template, scope = (
         case["template"],

@@ -7,6 +7,7 @@ import pytest
 from puller.templates.jet.jet_engine import JetEngine
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, FunctionError, LimitError, Limits, TemplateError
+from tests.support.rows import each_row
 
 DATA: dict[str, Any] = {
     "port": 80,
@@ -23,7 +24,7 @@ def failure(text: str, **functions: Any) -> TemplateError:
     return failed.value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         # unknown names and keys

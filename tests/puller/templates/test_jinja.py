@@ -17,6 +17,7 @@ from puller.templates.jinja import JinjaEngine
 from puller.templates.rendering import load_engine, render_tree
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, FunctionError, LimitError, Limits, TemplateError
+from tests.support.rows import each_row
 
 CASES = Path(__file__).parents[2] / "cases"
 TEMPLATES = yaml.load((CASES / "templates/jinja.yaml").read_text(), yaml.CSafeLoader)
@@ -29,7 +30,7 @@ def render(text: str, scope: Scope = SCOPE, **options: Any) -> str:
     return JinjaEngine(**options).render("main.j2", text, scope)
 
 
-@pytest.mark.parametrize("case", TEMPLATES["cases"], ids=lambda case: case["template"])
+@each_row("case", TEMPLATES["cases"], ids=lambda case: case["template"])
 def test_a_template_becomes_text_or_an_error_at_its_line(case: dict[str, Any]) -> None:
     if "error" in case:
         with pytest.raises(TemplateError) as caught:
@@ -263,7 +264,7 @@ def test_secret_is_rendered_and_tracked(text: str, rendered: str) -> None:
     assert not engine.used_secret
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "rendered"),
     [
         ("{{ data.map == {'pw': 's3cret'} }}", "True"),

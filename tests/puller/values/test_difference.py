@@ -23,13 +23,14 @@ from foundation.differences import (
     with_diff,
 )
 from foundation.formatting import journal, json_values, people
+from tests.support.rows import each_row
 
 CONF = ("file#/etc/app.conf",)
 RUN = with_causes([acting("command", Action.RUN, refresh=True)], CONF)
 WITH_DIFF = with_diff([changed("mode", "0600", "0644"), changed("content", "a", "b")], "-a\n+b\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("differences", "text"),
     [
         ([changed("owner", "me", "root"), changed("mode", "0600", "0644")], "owner me → root, mode 0600 → 0644"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.values.file_mode import FileMode
+from tests.support.rows import each_row
 
 MASKS = st.text("01234567x", min_size=3, max_size=3)
 
@@ -45,14 +46,14 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", WRONG)
+@each_row("text", WRONG)
 def test_invalid_mode_is_refused_with_the_expected_form(text: str) -> None:
     expected = "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
     with pytest.raises(ValueError, match=re.escape(f"is {text!r}, expected {expected}")):
         FileMode.parse(text)
 
 
-@pytest.mark.parametrize("text", WRONG[:-1])
+@each_row("text", WRONG[:-1])
 def test_the_schema_has_the_same_idea_of_a_mode(text: str) -> None:
     assert re.search(FileMode.PATTERN, text) is None
     for right in ("0644", "2775", "x00", "u+rwX,go-w,a-s,o=", "u=rw+x"):

@@ -10,6 +10,7 @@ from foundation.masking import VALUE_MASK
 from hiera.errors import DocumentError, HieraError, LookupFailure
 from hiera.tree import puppet_convert, puppet_types
 from hiera.values import Decrypted, Secret
+from tests.support.rows import each_row
 
 
 def converted(kind: str, *arguments: Any) -> Any:
@@ -17,7 +18,7 @@ def converted(kind: str, *arguments: Any) -> Any:
     return puppet_convert.converted("k", value, [kind, *remainder])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "value"),
     [
         (("Integer", "0x1f"), 31),
@@ -75,7 +76,7 @@ def test_a_value_is_converted_as_puppet_converts_it(arguments: tuple[Any, ...], 
     assert type(result) is type(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (("Integer", "abc"), "'new' The string 'abc' cannot be converted to Integer"),
@@ -126,7 +127,7 @@ def test_decrypted_value_stays_secret_in_messages() -> None:
     assert converted("Sensitive", [Decrypted("hunter2")]).reveal() == ["hunter2"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "value", "matches"),
     [
         ("Array[String[1], 1, 2]", ["a"], True),

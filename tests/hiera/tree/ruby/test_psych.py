@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hiera.errors import DocumentError, HieraError, LimitError
 from hiera.tree import psych
 from hiera.tree.ruby_values import OddKey, Symbol, WholeFloat
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("yEs", True),
@@ -72,7 +73,7 @@ def test_date_makes_the_text_unreadable_with_location(text: str) -> None:
     assert str(caught.value).endswith("at line 2 column 4")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("a: 1\na: 2", {"a": 2}),

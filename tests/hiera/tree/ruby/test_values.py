@@ -9,9 +9,10 @@ from hiera.errors import LookupFailure
 from hiera.tree import ruby_values as ruby
 from hiera.tree.ruby_values import OddKey, Symbol
 from hiera.values import Decrypted, Secret
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "printed"),
     [
         ('a"b\\c', r'"a\"b\\c"'),

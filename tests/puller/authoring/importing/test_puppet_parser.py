@@ -30,6 +30,7 @@ from puller.authoring.importing.puppet.language.syntax import (
     Unary,
     Variable,
 )
+from tests.support.rows import each_row
 
 
 def one(text: str) -> Node:
@@ -63,7 +64,7 @@ def shape(node: Node) -> str:
     return type(node).__name__
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "expected"),
     [
         ("$a + 1 * 2", "($a + (1 * 2))"),

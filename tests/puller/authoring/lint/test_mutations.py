@@ -22,6 +22,7 @@ from puller.authoring.lint.findings import Finding, Severity, Subject
 from puller.authoring.resolution import resolve
 from puller.errors import PullerError
 from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[4] / "examples"
 BUNDLES = sorted(
@@ -133,7 +134,7 @@ def copied(tmp_path: Path) -> Path:
     return Path(shutil.copytree(ROOT, tmp_path / "examples"))
 
 
-@pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+@each_row("bundle", BUNDLES, ids=str)
 def test_an_example_has_no_wrong_name(bundle: Path) -> None:
     assert [
         str(finding) for finding in findings(ROOT / bundle) if finding.severity is not Severity.UNCHECKED

@@ -362,6 +362,7 @@ def test_new_store_is_readable_by_its_owner_only(tmp_path: Path, form: str) -> N
     store.close()
 
 
+@pytest.mark.everything  # needs psycopg, of the extra check
 def test_no_message_shows_the_password_of_a_store() -> None:
     with pytest.raises(SourceError) as caught:
         Store.open("postgresql+psycopg://fleet:very-secret@127.0.0.1:9/fleet")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.resources.accounts.authorized_keys import DesiredKeys, Key, KeysState, find_key, merged, parse_key
+from tests.support.rows import each_row
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINENO5BBHYBbDqOgk1cPiqa+N259bg97G1XeVSYa0YiN"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -52,7 +53,7 @@ def test_options_may_have_quotes_blanks_and_the_names_of_types(options: str) -> 
     assert (key.options, key.type, key.comment) == (options, "sk-ssh-ed25519@openssh.com", "a@b c")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         ("hello", "is not a public key"),

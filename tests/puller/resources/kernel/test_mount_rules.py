@@ -17,6 +17,7 @@ from puller.resources.kernel.mount_table import (
     is_device_missing,
     not_in_force,
 )
+from tests.support.rows import each_row
 
 TABLE = """\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -55,7 +56,7 @@ def mounted(kind: str, options: str, of_all: str = "rw") -> Mounted:
     return Mounted(1, 0, "8:1", "/", "/p", (*options.split(","),), kind, "/dev/sdx", (*of_all.split(","),))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "found", "missing"),
     [
         ("defaults", mounted("ext4", "ro,noexec"), []),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.resources.packages.providers import DPKG, RPM, Order, Version, parse_version
+from tests.support.rows import each_row
 
 RELATIONS = {-1: "lt", 0: "eq", 1: "gt"}
 
@@ -52,13 +53,13 @@ def pairs_of(chains: list[str]) -> list[tuple[str, int, str]]:
     return pairs
 
 
-@pytest.mark.parametrize(("first", "relation", "second"), pairs_of(DEBIAN))
+@each_row(("first", "relation", "second"), pairs_of(DEBIAN))
 def test_debian_versions_compare_as_documented(first: str, relation: int, second: str) -> None:
     """The reference's own order was wrong for a fifth of the pairs, and clamped numbers at 64 bits."""
     assert DPKG.compare(first, second) == relation
 
 
-@pytest.mark.parametrize(("first", "relation", "second"), pairs_of(RED_HAT))
+@each_row(("first", "relation", "second"), pairs_of(RED_HAT))
 def test_rpm_versions_compare_as_documented(first: str, relation: int, second: str) -> None:
     """The reference used one order for all systems, without tilde, epoch or release."""
     assert RPM.compare(first, second) == relation

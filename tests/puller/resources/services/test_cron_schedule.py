@@ -3,9 +3,10 @@
 import pytest
 
 from puller.resources.services.cron import WORDS, Schedule
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "* * * * *",
@@ -30,7 +31,7 @@ def test_blanks_and_tabs_between_fields_are_normalised() -> None:
     assert Schedule.parse("  1\t2  *   * * ").text == "1 2 * * *"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("", "is '', expected five fields, or a word such as @daily"),

@@ -17,12 +17,13 @@ from puller.run.leftovers.reversal_rules import (
     merged_record,
     merged_text,
 )
+from tests.support.rows import each_row
 
 ALL = [*product(Ending, Before, Now, Declared)]
 REMOVALS = (Action.REMOVE, Action.REMOVE_AFTER)
 
 
-@pytest.mark.parametrize(("ending", "before", "now", "declared"), ALL)
+@each_row(("ending", "before", "now", "declared"), ALL)
 def test_the_table_keeps_its_laws(ending: Ending, before: Before, now: Now, declared: Declared) -> None:
     action = decide(ending, before, now, declared)
     if ending is Ending.PASSED:

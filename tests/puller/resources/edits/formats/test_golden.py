@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from puller.resources.edits.formats import FORMATS, FormatError, Setting, format_named
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[5]
 CASES = [
@@ -40,7 +41,7 @@ def edit(properties: dict[str, Any], before: str | None) -> str | None:
     return format_.without(before, setting) if absent else format_.with_value(before, setting)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@each_row("case", CASES, ids=[case["name"] for case in CASES])
 def test_settings_change_as_with_reference_tools(case: dict[str, Any]) -> None:
     properties, before, after = case["properties"], case["before"], case["after"]
     if case["error"]:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from puller.resources.edits.formats import FormatError, Setting, format_named
+from tests.support.rows import each_row
 
 
 def problems(format_: str, **setting: Any) -> list[str]:
@@ -85,7 +86,7 @@ def test_a_value_that_is_nested_too_deep_is_refused_at_load() -> None:
     assert problems("json", key="a", value=value) == ["value is nested more than 100 deep"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("if true; then\nA=1\nfi\n", "line 2 is inside an if"),

@@ -6,6 +6,7 @@ import pytest
 
 from puller.resources.edits.formats import FormatError, Found, Setting, format_named
 from puller.resources.edits.formats.trees import MISSING
+from tests.support.rows import each_row
 
 YAML = "a:\n  b: old  # why\n  c:\n    - x\n    - y\n  # end of a\n\nz: 1\n"
 TOML = "[a]\nx = 1 # c\n# more\n\n# about b\n[b]\n"
@@ -88,7 +89,7 @@ CASES: dict[str, list[tuple[str, str | tuple[str, ...], Any, str]]] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("format_", "text", "key", "value", "after"),
     [(format_, *case) for format_, cases in CASES.items() for case in cases],
 )
@@ -99,7 +100,7 @@ def test_trees(format_: str, text: str, key: str | tuple[str, ...], value: Any, 
     assert edit(after, setting) is after
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("format_", "text", "setting", "after"),
     [
         ("ini", "[a]\r\nx=1\r\n", {"key": "y", "section": "a"}, "[a]\r\nx=1\r\ny = 9\r\n"),
