@@ -42,7 +42,7 @@ def thorough(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(
     params=[
-        pytest.param(5, id="every fifth step"),
+        pytest.param(10, id="every tenth step"),
         pytest.param(1, id="every step", marks=pytest.mark.crash),
     ]
 )
@@ -50,7 +50,7 @@ def sweep(request: pytest.FixtureRequest) -> Sweep:
     """Return ``sweep(happens_at)``, which makes a fault happen at each step and returns the number of steps.
 
     ``happens_at(step)`` returns whether the fault happened: it does not after the last step. A plain run tries the
-    first, every fifth and the last steps. ``--left-out`` tries each step.
+    first, every tenth and the last steps. ``--left-out`` tries each step.
     """
     stride: int = request.param
 

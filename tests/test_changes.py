@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.plain_english import Sentence, split
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 SETTINGS: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]
@@ -58,7 +59,7 @@ def test_fragments_are_well_formed() -> None:
     assert {name: lines for name, lines in result.items() if lines} == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "expected"),
     [
         ("a.fixed.md", "Correct it.\n", ""),

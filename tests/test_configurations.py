@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@cache
 def rendered(execute: Execute, facts: str, name: str) -> list[tuple[str, str]]:
     """Return type and name of an example's resources on the machine with these facts."""
     status, shown = execute("render", str(EXAMPLES / name), "--facts", facts, "--no-system-facts")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -131,7 +130,7 @@ def test_text_that_installs_a_stranger_is_refused(text: str) -> None:
     assert [*strangers(text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "pip install '.[test]'",

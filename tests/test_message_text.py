@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bundles", "foundation", "hiera", "puller")
@@ -177,7 +177,7 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@each_row("sample", SAMPLES)
 def test_scan_finds_message_readers_under_any_name(sample: str) -> None:
     assert list(_read_by_flow(ast.parse(sample)))
 

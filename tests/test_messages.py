@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from foundation.problems import ProblemCode
 from tests.messages import Text, texts, texts_of
 
@@ -44,6 +46,7 @@ def test_each_kind_of_text_is_found_with_its_code() -> None:
     ]
 
 
+@pytest.mark.everything  # reads all modules
 def test_codes_of_the_table_are_codes_of_problems() -> None:
     codes = {text.code for text in texts()} - {""}
     assert codes <= {str(code) for code in ProblemCode}
@@ -51,6 +54,7 @@ def test_codes_of_the_table_are_codes_of_problems() -> None:
     assert len(codes) > len(ProblemCode) // 2
 
 
+@pytest.mark.everything
 def test_the_table_covers_every_package_and_kind() -> None:
     table = texts()
     assert {text.path.partition("/")[0] for text in table} == {"bundles", "foundation", "hiera", "puller"}

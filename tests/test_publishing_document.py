@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bundles.publisher.published import next_version
+from tests.support.rows import each_row
 
 PAGE = (Path(__file__).parents[1] / "docs/publishing.md").read_text()
 (SESSION,) = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -56,7 +57,7 @@ def test_documented_session_equals_the_output() -> None:
     assert result == shown
 
 
-@pytest.mark.parametrize(("newest", "following"), [row for row in VERSIONS if row[0] != "---"])
+@each_row(("newest", "following"), [row for row in VERSIONS if row[0] != "---"])
 def test_table_of_versions_equals_the_computed_one(newest: str, following: str) -> None:
     assert next_version([] if newest == "none" else [newest]) == following
 

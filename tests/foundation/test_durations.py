@@ -197,7 +197,7 @@ ABOVE_ZERO = [
 ]
 
 
-@pytest.mark.parametrize("place", ABOVE_ZERO)
+@each_row("place", ABOVE_ZERO)
 def test_a_publisher_has_no_duration_of_zero(place: str) -> None:
     with pytest.raises(
         (PublishError, click.UsageError), match="is '0d', expected a duration of more than 0s"
@@ -210,7 +210,7 @@ def test_values_of_properties_may_be_numbers(value: object, expected: float) -> 
     assert Duration.parse(value) == expected
 
 
-@pytest.mark.parametrize("value", [-1, True, None, 1e12, float("nan"), float("inf"), "9" * 10000, [5]])
+@each_row("value", [-1, True, None, 1e12, float("nan"), float("inf"), "9" * 10000, [5]])
 def test_other_values_of_properties_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         Duration.parse(value)

@@ -1,11 +1,10 @@
 """Counts and sizes."""
 
-import pytest
-
 from foundation.quantities import counted, size_text
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "text"),
     [
         (0, "0 bytes"),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from foundation.times import parse_since, parse_until
+from tests.support.rows import each_row
 
 NOW = datetime(2026, 11, 25, 12, 30, tzinfo=UTC)
 """A Wednesday."""
@@ -44,17 +45,17 @@ SINCE = {
 INVALID = ["", "soon", "25:00", "8:00pm", "tomorrow noon", "tomorrow 8", "90", "4", "friday-monday", "morgen"]
 
 
-@pytest.mark.parametrize("text", UNTIL)
+@each_row("text", UNTIL)
 def test_an_end_is_the_next_time_of_its_text(text: str) -> None:
     assert f"{parse_until(text, NOW):%Y-%m-%dT%H:%M}" == UNTIL[text]
 
 
-@pytest.mark.parametrize("text", SINCE)
+@each_row("text", SINCE)
 def test_a_beginning_is_the_last_time_of_its_text(text: str) -> None:
     assert f"{parse_since(text, NOW):%Y-%m-%dT%H:%M}" == SINCE[text]
 
 
-@pytest.mark.parametrize("text", INVALID)
+@each_row("text", INVALID)
 def test_other_texts_are_refused(text: str) -> None:
     for parse in (parse_until, parse_since):
         with pytest.raises(ValueError, match="expected a time such as"):

@@ -1,15 +1,15 @@
 """A plugin that selects the tests of a run and reports the tests that it leaves out.
 
-* A plain run covers each behaviour once and needs only Python. It leaves out tests with a mark of `LEFT_OUT`:
-  matrices and slow cases (``everything``), and tests that need nginx, a booted Debian, other tools, or clones of the
-  repository. It also leaves out tests that need root if it runs as an ordinary user. Installed
-  tools make no difference, so that the same tests run everywhere.
+* A plain run covers each behaviour once and needs only Python and the extra ``test``. It leaves out tests with a mark
+  of `LEFT_OUT`: matrices and slow cases (``everything``), and tests that need nginx, a booted Debian, the extra
+  ``check``, other tools, or clones of the repository. It also leaves out tests that need root if it runs as an ordinary
+  user. Installed tools make no difference, so that the same tests run everywhere.
 * The mark ``representatives(count)`` keeps that many variants of a parametrised test in a plain run, evenly spread.
   The other variants count as marked with ``everything``.
 * Without that mark, a plain run takes one variant of a test that uses a fixture of `STORY_FIXTURES`.
 * Generated cases have few examples in a plain run.
 * A test with the mark ``everything`` and the fixture ``sweep`` has only its variant for each step, which includes the
-  variant for each fifth step.
+  variant for each tenth step.
 * ``--left-out`` runs exactly the tests that a plain run leaves out, and the generated cases with many examples.
   ``--everything`` runs both. With ``-m`` the expression alone decides.
 * ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs the tools of all tests.

@@ -102,7 +102,7 @@ class ShareScheduling:
         self._ready.append(node)
 
     def schedule(self) -> None:
-        session = self._config.pluginmanager.get_plugin("session")
+        session: Any = self._config.pluginmanager.get_plugin("session")
         session.testscollected = sum(map(len, self._collected.values()))  # for the progress
         for node in self._ready:
             node.send_runtest_some(self._pending[node])

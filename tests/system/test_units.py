@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from puller.exit_status import ExitStatus
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from tests.support.machines import Machine
@@ -65,7 +66,7 @@ def test_the_readme_has_systemd_s_names_of_our_exit_statuses(
     assert listed == {int(status): names.get(status, "") for status in ExitStatus}
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in UNITS.iterdir()))
+@each_row("name", sorted(path.name for path in UNITS.iterdir()))
 def test_every_block_of_lines_begins_with_its_reason(name: str) -> None:
     blocks = re.split(r"\n\s*\n", (UNITS / name).read_text())
     settings = [block.splitlines() for block in blocks if re.search(r"^\w+=", block, re.M)]

@@ -136,7 +136,7 @@ def test_a_bundle_lists_its_files_first(tmp_path: Path, write_tree: WriteTree) -
     assert BundleDescription.parse(tar[512 : 512 + size]) == built.description
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "blocks"),
     [
         ("a" * 100, 1),

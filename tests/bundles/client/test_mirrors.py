@@ -30,6 +30,7 @@ from bundles.format.site_targets import bin_of
 from bundles.progress import RoutineNote
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import MOST_RETRIES_OF_SEVERAL, TransportSettings
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from tests.support.http_server import Answer, Server
@@ -450,7 +451,7 @@ def test_retry_time_far_in_the_future_is_ignored(
     assert asked(bad)
 
 
-@pytest.mark.parametrize("times", [1, 2, 3, 5, 7, 8, 20, 1000])
+@each_row("times", [1, 2, 3, 5, 7, 8, 20, 1000])
 def test_rests_double_up_to_a_bound_and_differ_between_hosts(times: int) -> None:
     rests = set()
     for _ in range(20):

@@ -16,6 +16,7 @@ from bundles.archive.pack import gzipped
 from bundles.errors import FormatError
 from bundles.format.index import Digest
 from bundles.format.size_limits import longest_compressed, verified, verify
+from tests.support.rows import each_row
 
 
 def digest_of(data: bytes) -> Digest:
@@ -47,7 +48,7 @@ DATA = b"ServerName example.org\n" * 100
 OTHER = b"ServerName example.net\n" * 100
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "message"),
     [
         (compressed(OTHER), "sha256 of the content is "),

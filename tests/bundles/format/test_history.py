@@ -9,6 +9,7 @@ import pytest
 from bundles.errors import FormatError
 from bundles.format.index import Archive, Artifact, ChannelEntry, Digest, History, Version
 from bundles.format.release import Release, Rollout
+from tests.support.rows import each_row
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 250, tzinfo=UTC)
 WHOLE = NOW.replace(microsecond=0)
@@ -66,7 +67,7 @@ def version_with(**fields: Any) -> list[Any]:
     return [{**json.loads(a_history().to_bytes())["versions"][0], **fields}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "message"),
     [
         (

@@ -113,7 +113,7 @@ def test_the_files_of_a_release_are_those_of_its_version() -> None:
 BEFORE = "1.3.0"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "rollout"),
     [
         ({"percent": 10}, Rollout(percent=10)),
@@ -284,7 +284,7 @@ def test_invalid_rollout_is_refused_with_its_location(rollout: dict[str, Any], m
         Index.parse(document_with({"rollout": rollout}), "web")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("trial", "message"),
     [
         (5, r": is 5, expected an object"),
@@ -356,7 +356,7 @@ STORIES: list[tuple[dict[str, Any], bool, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "is_taken", "waits_until"), STORIES)
+@each_row(("fields", "is_taken", "waits_until"), STORIES)
 def test_rollout_takes_a_host_or_keeps_the_old_release(
     fields: dict[str, Any], is_taken: bool, waits_until: str
 ) -> None:
@@ -366,7 +366,7 @@ def test_rollout_takes_a_host_or_keeps_the_old_release(
     assert (f"{selection.waits_until:%Y-%m-%d %H:%M}" if selection.waits_until else "") == waits_until
 
 
-@pytest.mark.parametrize("fields", [fields for fields, *_ in STORIES])
+@each_row("fields", [fields for fields, *_ in STORIES])
 def test_a_host_that_runs_the_release_stays_on_it(fields: dict[str, Any]) -> None:
     release = rolling_out(**fields)
     assert release.chosen_for(HOST, NOW, current=True) == Selection(release)

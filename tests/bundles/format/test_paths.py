@@ -11,7 +11,7 @@ from bundles.format.fields import MOST_ENTRIES, MemberPath, directories_of, fold
 from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "manifest.yaml",
@@ -113,7 +113,7 @@ def test_directories_follow_from_files() -> None:
     assert directories_of(paths) == {"a", "a/b"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [
         ("motd", "MOTD"),

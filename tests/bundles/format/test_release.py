@@ -15,6 +15,7 @@ from hypothesis import strategies as some
 
 from bundles.errors import FormatError
 from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, place, place_in_wave, shown_percent
+from tests.support.rows import each_row
 
 FLEET = [f"host{number}.example.com" for number in range(10_000)]
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -121,8 +122,8 @@ def test_a_place_is_a_whole_hundredth_below_a_hundred(host: str) -> None:
 # --- rollouts over a fleet -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["1.5.0", "1.5.1", "2026-11-20", "0"])
-@pytest.mark.parametrize("percent", [1, 5, 10, 25, 50, 90, 99])
+@each_row("version", ["1.5.0", "1.5.1", "2026-11-20", "0"])
+@each_row("percent", [1, 5, 10, 25, 50, 90, 99])
 def test_a_rollout_takes_its_part_of_ten_thousand_hosts(percent: float, version: str) -> None:
     """The standard deviation is at most 0.5 %. These fleets and versions are fixed."""
     assert len(taken(percent, version)) / 100 == pytest.approx(percent, abs=1)
@@ -171,7 +172,7 @@ def correlation(pairs: list[tuple[float, float]]) -> float:
 # --- growth over time ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hours", "reached"),
     [(-1e6, 0), (-1, 0), (0, 0), (6, 25), (8, 33.33), (12, 50), (24, 100), (25, 100), (1e7, 100)],
 )
@@ -214,7 +215,7 @@ def test_a_halted_rollout_takes_nobody(percent: float, timely: bool) -> None:
 # --- invalid rollouts ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({}, "percent: expected either 'percent', or both 'start' and 'duration'"),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bundles.publisher import settings
+from tests.support.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_written_values_are_text(text: bytes, value: Any) -> None:
     assert settings.load(text) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (b"expiry: {", "is not YAML"),

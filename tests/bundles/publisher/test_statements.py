@@ -146,7 +146,7 @@ def test_publishing_is_no_way_to_steer_a_rollout(
         published(current, release, asked, NOW)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("current", "asked", "resume", "expected"),
     [
         (TENTH, RolloutRequest(percent=50), False, rolling_out(percent=50)),
@@ -212,7 +212,7 @@ def test_a_rollout_that_cannot_grow_says_why(current: Release, asked: RolloutReq
         steered(current, asked, NOW)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"percent": 0.001}, "percent: is 0.001, expected a number from 0 to 100 with at most two decimals"),

@@ -12,6 +12,7 @@ import pytest
 
 from bundles.deadline import Deadline, DeadlineError
 from bundles.transport.plain import Glance, Place
+from tests.support.rows import each_row
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\n"
@@ -168,7 +169,7 @@ def test_large_refusal_is_an_error(size: int) -> None:
         take(server.netloc)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         b"",

@@ -4,6 +4,7 @@ import pytest
 
 from bundles.errors import SettingsError
 from bundles.transport.settings import Location, origin_of
+from tests.support.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ def test_user_information_is_split_off_and_decoded() -> None:
     assert "me" not in str(location)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("www.example.org", "www.example.org: expected a URL such as"),

@@ -795,7 +795,7 @@ def test_endless_proxy_header_ends_at_the_total_limit(server: Server) -> None:
 # --- settings -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "message"),
     [
         ({"connect_timeout": 0}, "connect_timeout is 0, expected more than 0 seconds"),

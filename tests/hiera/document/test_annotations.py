@@ -78,7 +78,7 @@ def test_all_failures_are_told_in_the_order_of_the_file() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "warning"),
     [
         (["# @requre", "a: 1"], "f:2: unknown annotation @requre (did you mean '@require'?)"),

@@ -151,8 +151,8 @@ def test_too_large_results_are_stopped(expression: str) -> None:
         evaluate(expression, Scope({}))
 
 
-@pytest.mark.parametrize("value", ["none", "{}", "1.5", "{'a': 1}"])
-@pytest.mark.parametrize("name", ["ipaddr", "ipv4", "ipv6('address')", "ipwrap"])
+@each_row("value", ["none", "{}", "1.5", "{'a': 1}"])
+@each_row("name", ["ipaddr", "ipv4", "ipv6('address')", "ipwrap"])
 def test_filters_of_addresses_refuse_other_values(name: str, value: str) -> None:
     with pytest.raises(ExpressionError, match=r"ip(addr|wrap) requires text"):
         evaluate(f"{value} | {name}", Scope({}))

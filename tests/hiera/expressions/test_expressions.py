@@ -196,7 +196,7 @@ def test_an_error_in_a_tree_has_its_path() -> None:
     assert caught.value.keys == ("a", 0, "b")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("condition", "value"),
     [
         ("facts.os.family == 'Debian'", True),

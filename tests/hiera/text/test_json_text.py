@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hiera.errors import HieraError
 from hiera.parsing import load_json
+from tests.support.rows import each_row
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -31,7 +32,7 @@ def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
         assert str(error).startswith("f")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ('{"a": 1, "a": 1}', "f: the key 'a' is duplicate"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hiera import parsing
 from hiera.errors import DocumentError, HieraError, LimitError
 from hiera.parsing import Places, load_yaml, locate, original
+from tests.support.rows import each_row
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/yamltext.yaml").read_text(), yaml.CSafeLoader)
 
@@ -174,7 +175,7 @@ resources:
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "place"),
     [
         ((), (1, 1)),
@@ -192,7 +193,7 @@ def test_a_path_has_a_place(path: tuple[str | int, ...], place: tuple[int, int])
     assert locate(MANIFEST, path) == Places(MANIFEST).locate(path) == place
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "text"),
     [
         (("data", "port"), "0080"),
@@ -228,7 +229,7 @@ def _refusing(value: Any) -> Any:
 TAGS = {"!same": lambda value: ("same", value), "!refusing": _refusing}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("!same 5", ("same", 5)),

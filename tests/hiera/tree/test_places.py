@@ -8,6 +8,7 @@ from hiera.errors import HieraError
 from hiera.tree.explain import recorder
 from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
+from tests.support.rows import each_row
 
 FILES = {
     "/env/hiera.yaml": """\
@@ -60,7 +61,7 @@ def tree(said: list[str] | None = None) -> Tree:
     )
 
 
-@pytest.mark.parametrize("key", ERRORS)
+@each_row("key", ERRORS)
 def test_an_error_names_the_file_the_level_and_the_key(key: str) -> None:
     with pytest.raises(HieraError) as error:
         tree().lookup(key)

@@ -11,6 +11,7 @@ from hiera.errors import HieraError, LookupFailure
 from hiera.tree import strategies
 from hiera.tree.explain import ABSENT, SILENT
 from hiera.tree.strategies import Options, strategy
+from tests.support.rows import each_row
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", "--a", "--", ""])
 values = st.recursive(
@@ -49,7 +50,7 @@ def test_a_unique_merge_holds_every_value_once(high: list[Any], low: list[Any]) 
     assert all(value in merged for value in high + low)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("high", "low", "merged"),
     [
         ([1, 2], [2, 3], [2, 3, 1]),

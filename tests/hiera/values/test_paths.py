@@ -16,7 +16,7 @@ CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/paths.yaml").read_te
 VALUE = {"a": {"b": [{"c": None}, "x"], "80": "text", 81: "number", "#": "sign"}, "l": []}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["path"])
+@each_row("case", CASES, ids=lambda case: case["path"])
 def test_a_path_has_steps_or_is_refused(case: dict[str, Any]) -> None:
     if "error" in case:
         with pytest.raises(ExpressionError, match=case["error"]):

@@ -20,6 +20,7 @@ from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from puller.values.file_mode import FileMode
 from puller.values.plain_values import parse_value
+from tests.support.rows import each_row
 
 
 def asked(**kind: Any) -> HealthResult:
@@ -133,7 +134,7 @@ def test_free_space(tmp_path: Path) -> None:
     assert asked(disk=Disk(path="/proc", inodes="5%")).status is Health.UNKNOWN
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "amount"),
     [
         (5, (5.0, False)),

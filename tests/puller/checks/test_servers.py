@@ -19,6 +19,7 @@ from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
 from tests.simulators.authority import Authority
 from tests.simulators.moodyserver import serving
+from tests.support.rows import each_row
 
 Talk = Callable[[Any], None]
 LIMIT = 1.0
@@ -150,7 +151,7 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@each_row("lie", LIES)
 def test_a_server_that_lies_is_not_in_order(lie: str) -> None:
     text, sentence = LIES[lie]
     with talking(answering(text)) as port:

@@ -108,7 +108,7 @@ def test_shell_expansions_are_ordinary_text(text: str) -> None:
     assert not list(find_foreign(f"a:\n  - |\n    x {text} y\n"))
 
 
-@pytest.mark.parametrize("text", FOREIGN)
+@each_row("text", FOREIGN)
 def test_text_unknown_to_shells_is_an_expression(text: str) -> None:
     (result,) = find_foreign(f"a:\n  - |\n    x {text} y\n")
     assert (result.line, text.startswith(result.text)) == (2, True)

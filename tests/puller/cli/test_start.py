@@ -10,6 +10,7 @@ import pytest
 from puller.cli import find_job
 from puller.cli.command_table import run_click
 from puller.run import jobs
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_job_without_click_has_the_options_of_click(line: str, started: list[Any
     assert [type(value) for value in first.values()] == [type(value) for value in second.values()]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line", ["", "--help", "run --config", "run --config --noop", "run web", "apply", "apply --help", "facts"]
 )
 def test_other_command_lines_are_left_to_click(line: str) -> None:

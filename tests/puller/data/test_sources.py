@@ -31,6 +31,7 @@ from puller.engine.explanation import Uses, explain_key
 from puller.errors import ConfigurationError, ManifestError, UsageError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
@@ -280,7 +281,7 @@ def test_without_the_key_only_encrypted_values_fail(bundle: Bundle) -> None:
 # --- the command line ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pair", "wanted"),
     [
         ("port=8080", {"port": 8080}),

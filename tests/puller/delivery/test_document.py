@@ -24,6 +24,7 @@ from puller.reporting.report import (
     Summary,
 )
 from tests.puller.problems import failure
+from tests.support.rows import each_row
 
 NOISE = random.Random(3)
 
@@ -128,6 +129,7 @@ def test_many_facts_go_before_resources() -> None:
     assert (result.facts, result.report.bundles[0].events) == ({}, events)
 
 
+@pytest.mark.everything
 @pytest.mark.timeout(600)  # a hundred reports of up to a hundred megabytes
 @settings(max_examples=settings().max_examples // 4)
 @given(
@@ -149,7 +151,7 @@ def test_any_report_fits_and_states_the_end_of_the_run(bundles: int, texts: str,
     assert (result.host, result.report.run, result.report.exit_status) == (whole.host, whole.report.run, 4)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "message"),
     [
         (b"", "cut off"),

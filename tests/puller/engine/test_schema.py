@@ -114,7 +114,7 @@ INVALID = [
 ]
 
 
-@pytest.mark.parametrize("manifest", VALID, ids=str)
+@each_row("manifest", VALID, ids=str)
 def test_accepted_manifests_are_valid_by_schema(manifest: dict[str, Any]) -> None:
     assert problems(manifest_schema(), manifest) == []
 
@@ -124,7 +124,7 @@ def test_broken_manifests_are_invalid_by_schema(manifest: dict[str, Any]) -> Non
     assert problems(manifest_schema(), manifest)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "valid"),
     [
         ({}, True),

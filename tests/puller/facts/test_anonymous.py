@@ -15,6 +15,7 @@ from puller.facts.anonymous import anonymous
 from puller.facts.fact_tree import BUILT_IN, gather
 from puller.facts.given_facts import facts_of
 from puller.facts.machine import Machine
+from tests.support.rows import each_row
 
 MACHINES = sorted((Path(__file__).parents[2] / "cases" / "facts" / "machines").glob("*.yaml"))
 
@@ -96,8 +97,8 @@ def test_no_canary_of_any_group_survives() -> None:
     assert anonymous(facts, keep=[CANARY])[CANARY] == CANARY
 
 
-@pytest.mark.parametrize("path", IDENTIFYING, ids=".".join)
-@pytest.mark.parametrize("value", [CANARY, [CANARY], {CANARY: CANARY}, {"name": CANARY}], ids=repr)
+@each_row("path", IDENTIFYING, ids=".".join)
+@each_row("value", [CANARY, [CANARY], {CANARY: CANARY}, {"name": CANARY}], ids=repr)
 def test_a_fact_of_another_kind_is_no_way_around(path: tuple[str, ...], value: Any) -> None:
     facts = facts_of("debian-12")
     put(facts, path, value)
@@ -105,8 +106,8 @@ def test_a_fact_of_another_kind_is_no_way_around(path: tuple[str, ...], value: A
     assert CANARY not in json.dumps(anonymous(facts))
 
 
-@pytest.mark.parametrize("group", sorted(BUILT_IN))
-@pytest.mark.parametrize("value", [None, 1, "text", [], {}, [1], {"a": {"b": 1}}], ids=repr)
+@each_row("group", sorted(BUILT_IN))
+@each_row("value", [None, 1, "text", [], {}, [1], {"a": {"b": 1}}], ids=repr)
 def test_a_group_that_a_custom_fact_has_replaced_is_no_error(group: str, value: Any) -> None:
     anonymous(facts_of("debian-12") | {group: value})
 

@@ -18,6 +18,7 @@ from puller.facts.fact_tree import BUILT_IN, described, gather
 from puller.facts.given_facts import facts_of, known_systems
 from puller.facts.machine import Machine
 from puller.version import __version__
+from tests.support.rows import each_row
 
 CASE = Path(__file__).parents[2] / "cases" / "facts" / "known.yaml"
 KNOWN = yaml.load(CASE.read_text(), yaml.CSafeLoader)
@@ -66,7 +67,7 @@ def test_the_systems_are_those_that_have_a_machine() -> None:
     assert known_systems() == sorted(KNOWN["systems"])
 
 
-@pytest.mark.parametrize("name", KNOWN["systems"])
+@each_row("name", KNOWN["systems"])
 def test_known_system_matches_its_name(name: str) -> None:
     kind, _, version = name.partition("-")
     result = described(facts_of(name))
@@ -77,7 +78,7 @@ def test_known_system_matches_its_name(name: str) -> None:
     assert result["networking"]["fqdn"] == "host.example.com"
 
 
-@pytest.mark.parametrize("name", KNOWN["systems"])
+@each_row("name", KNOWN["systems"])
 def test_legacy_names_answer_over_a_known_system(name: str) -> None:
     result = described(facts_of(name), overrides={"memory": {"system": {"total_bytes": 1 << 30}}})
 
@@ -113,7 +114,7 @@ def test_described_machine_reads_documents_and_runs_nothing(tmp_path: Path) -> N
     assert not (tmp_path / "was-run").exists()
 
 
-@pytest.mark.parametrize("name", KNOWN["systems"])
+@each_row("name", KNOWN["systems"])
 def test_no_address_of_a_known_system_is_anybodys(name: str) -> None:
     texts = list(leaves(facts_of(name)))
     results = [text for text in texts if is_address(text)]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from puller.facts import fact_values
 from puller.facts.fact_values import ABSENT, FactError, merged
+from tests.support.rows import each_row
 
 names = st.text("abc", min_size=1, max_size=2)
 scalars = (
@@ -71,7 +72,7 @@ def test_number_keys_of_yaml_become_text_as_json_has_them() -> None:
     assert fact_values.parse(b"ports: {80: [{443: tls}]}", "yaml", "x") == {"ports": {"80": [{"443": "tls"}]}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "tree"),
     [
         ("role=web", {"role": "web"}),

@@ -20,6 +20,7 @@ from puller.reporting.report import PublishedBundle
 from puller.values.export_types import LARGEST, MOST, ExportType, parse_exports
 from tests.puller.fleet.conftest import imported
 from tests.simulators import fleet
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +132,7 @@ def test_oversized_export_excludes_the_host() -> None:
     assert LARGEST == 8192
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "good", "bad"),
     [
         ("text", ["", "ssh-ed25519 AAAA", "ü"], [1, None, True, ["a"], {}]),

@@ -28,6 +28,9 @@ from tests.puller.formats.record_formats import (
 )
 from tests.support.stories import execute_here
 
+# A plain run reads the files of the oldest version.
+pytestmark = pytest.mark.representatives(1)
+
 RECORDS = sorted(CASES.glob("*.tar.xz"), key=lambda path: [int(part) for part in path.name[:-7].split(".")])
 
 

@@ -39,12 +39,12 @@ def test_every_error_of_bundles_has_a_status(kind: type[Exception]) -> None:
     assert status_of(kind("https://www.example.org", "broken")) not in (None, ExitStatus.BUG)
 
 
-@pytest.mark.parametrize("kind", classes(hiera_errors, hiera_errors.HieraError))
+@each_row("kind", classes(hiera_errors, hiera_errors.HieraError))
 def test_every_error_of_data_has_a_status(kind: type[Exception]) -> None:
     assert status_of(kind("web.yaml:3", "broken")) is ExitStatus.REJECTED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "status"),
     [
         (puller_errors.ConfigurationError("x"), 78),

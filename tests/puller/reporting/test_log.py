@@ -10,6 +10,7 @@ from puller.reporting.report import Event, State
 from puller.reporting.run_log import Log, sentence
 from puller.reporting.sinks import Level
 from tests.puller.problems import failure
+from tests.support.rows import each_row
 
 MISSING = [presence("absent", "present")]
 
@@ -20,7 +21,7 @@ def event(state: State, **fields: Any) -> Event:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "line"),
     [
         (
@@ -58,7 +59,7 @@ def test_the_line_of_a_resource(found: Event, line: str) -> None:
     assert sentence(found) == line
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "level"),
     [
         (event(State.FAILED), "ERROR"),

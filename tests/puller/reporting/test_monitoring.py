@@ -43,7 +43,7 @@ def test_exit_status_maps_to_a_monitoring_state(status: ExitStatus) -> None:
     assert f"the last run ended with exit status {int(status)}" in str(verdict)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("records", "health", "said"),
     [
         (Records(None), "UNKNOWN", "no run has finished on this host yet"),

@@ -11,6 +11,7 @@ import pytest
 from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from puller.manifest.problems import Problems
 from puller.reporting.report import Event, State
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
@@ -41,7 +42,7 @@ def test_unknown_code_of_newer_host_is_kept() -> None:
     assert "a-code-of-2031" not in ProblemCode.__members__.values()
 
 
-@pytest.mark.parametrize("code", ["", "A", "a b", "a\n", "<b>", "-", "a" * 10_000 + "!", 1, None])
+@each_row("code", ["", "A", "a b", "a\n", "<b>", "-", "a" * 10_000 + "!", 1, None])
 def test_code_of_other_characters_is_refused(code: object) -> None:
     with pytest.raises(msgspec.ValidationError):
         decoded(code=code)

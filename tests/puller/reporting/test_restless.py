@@ -8,6 +8,7 @@ import pytest
 from foundation.differences import changed
 from puller.reporting.report import BundleReport, Event, Report, RestlessResource, State, Summary
 from puller.reporting.restless import find_restless, sentences
+from tests.support.rows import each_row
 
 
 def run(*states: State, sha256: str = "1", **fields: Any) -> Report:
@@ -42,7 +43,7 @@ def found(runs: list[Report], known: list[RestlessResource] | None = None) -> li
 KNOWN = RestlessResource(bundle="web", reference="file#/0", runs=5, changes=3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("states", "expected"),
     [
         ([C, C], []),

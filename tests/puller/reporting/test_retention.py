@@ -10,6 +10,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.history import Kept, Retention, find_kept, identity, is_eventful, outdated
 from puller.reporting.report import BundleReport, Report, Summary
 from tests.puller.problems import failure
+from tests.support.rows import each_row
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = 86400.0
@@ -86,7 +87,7 @@ def run(status: ExitStatus = ExitStatus.OK, problems: tuple[str, ...] = (), **bu
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("report", "eventful"),
     [
         (run(summary=Summary(resources=9, stable=8, skipped=1)), False),

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.system.commands import split_words
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("", []),

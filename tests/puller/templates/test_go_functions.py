@@ -17,6 +17,7 @@ from puller.templates.gotemplate.go_functions import find_function
 from puller.templates.gotemplate.sprig import GROUP_OF
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, FunctionError, Limits, TemplateError
+from tests.support.rows import each_row
 
 SLOW = {
     "bcrypt",
@@ -39,7 +40,7 @@ def render(text: str, **data: Any) -> str:
 # Names ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", sorted(set(GROUP_OF.values())))
+@each_row("group", sorted(set(GROUP_OF.values())))
 def test_each_group_has_the_functions_that_the_table_says(group: str) -> None:
     functions = importlib.import_module(f"puller.templates.gotemplate.sprig.{group}").FUNCTIONS
     assert sorted(functions) == sorted(name for name, of in GROUP_OF.items() if of == group)
@@ -123,7 +124,7 @@ def test_functions_raise_template_errors_only(
 # Random and secret values --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "pattern"),
     [
         ("randAlphaNum 20", r"[A-Za-z0-9]{20}"),
@@ -189,7 +190,7 @@ def test_a_certificate_is_signed_by_its_authority() -> None:
     assert text.split("|")[2].startswith("-----BEGIN PRIVATE KEY-----")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         ('genCAWithKey "ca" 1 "no key"', "parsing private key"),

@@ -71,7 +71,7 @@ def test_a_duration_that_is_written_reads_back(nanoseconds: int) -> None:
     assert parse_duration(format_duration(nanoseconds)) == nanoseconds
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("nanoseconds", "text"),
     [
         (0, "0s"),
@@ -89,7 +89,7 @@ def test_durations_are_written_as_go_writes_them(nanoseconds: int, text: str) ->
     assert parse_duration(text) == nanoseconds
 
 
-@pytest.mark.parametrize("text", ["", "5", "1x", "h", "1h ", "--1h", "1h-1m", ".h", "3000000h"])
+@each_row("text", ["", "5", "1x", "h", "1h ", "--1h", "1h-1m", ".h", "3000000h"])
 def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(FunctionError, match="invalid duration"):
         parse_duration(text)
@@ -127,7 +127,7 @@ def test_invalid_time_is_refused(layout: str, text: str, why: str) -> None:
     assert why in str(failed.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("layout", "text", "shown"),
     [
         ("06", "69", "1969-01-01 00:00:00 +0000 UTC"),

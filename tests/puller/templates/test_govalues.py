@@ -279,7 +279,7 @@ def test_printf_accepts_any_format(template: str, operands: list[Any]) -> None:
     assert isinstance(sprintf(template, *operands), str)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "verb", "precision", "text"),
     [
         (1e21, "f", -1, "1000000000000000000000"),
@@ -311,7 +311,7 @@ def test_a_formatted_integer_reads_back_as_itself(number: int, base: int) -> Non
     assert parse_int(format_int(number, base), base) == number
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "base", "number"),
     [
         ("42", 10, 42),
@@ -332,7 +332,7 @@ def test_reading_an_integer(text: str, base: int, number: int) -> None:
     assert parse_int(text, base) == number
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "base", "reason"),
     [
         ("", 10, "invalid syntax"),
@@ -360,7 +360,7 @@ def test_unsigned_integer_has_a_bit_more_and_no_sign() -> None:
             parse_uint(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "number"),
     [
         ("1", 1.0),
@@ -381,7 +381,7 @@ def test_reading_a_float(text: str, number: float) -> None:
     assert parse_float(text) == number
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -406,7 +406,7 @@ def test_invalid_float_is_refused(text: str) -> None:
         parse_float(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "quoted"),
     [
         ("abc", '"abc"'),
@@ -451,7 +451,7 @@ def test_unquoting_a_literal(literal: str, text: str) -> None:
     assert unquote(literal) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "literal",
     [
         '"',
@@ -482,7 +482,7 @@ def test_a_character_constant_is_a_number(literal: str, code: int) -> None:
     assert unquote_rune(literal) == code
 
 
-@pytest.mark.parametrize("literal", ["''", "'ab'", "'''", "'", "'\n'", r"'\"'", "a"])
+@each_row("literal", ["''", "'ab'", "'''", "'", "'\n'", r"'\"'", "a"])
 def test_invalid_character_constant_is_refused(literal: str) -> None:
     with pytest.raises(ValueError, match="invalid syntax"):
         unquote_rune(literal)
@@ -641,7 +641,7 @@ def test_white_space_is_defined_as_in_go() -> None:
     assert not is_blank("\x1f")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("escape", "text", "escaped"),
     [
         (escape_html, "<a href='x'>&\"</a>", "&lt;a href=&#39;x&#39;&gt;&amp;&#34;&lt;/a&gt;"),
@@ -658,7 +658,7 @@ def test_escaping(escape: Any, text: str, escaped: str) -> None:
     assert escape(text) == escaped
 
 
-@pytest.mark.parametrize(
+@each_row(
     "look",
     [
         dict,

@@ -199,7 +199,7 @@ def test_a_loop_without_end_stops_at_the_time_limit(loop: str) -> None:
     assert error.line == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         '[[ repeat("x", 1000000000000) ]]',
@@ -249,7 +249,7 @@ def test_a_template_nested_too_deeply_is_refused(text: str) -> None:
     assert "nested too deeply" in str(failure(text))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("opening", "closing"),
     [
         ("(1 + ", ")"),

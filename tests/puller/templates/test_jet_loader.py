@@ -8,6 +8,7 @@ import pytest
 from puller.templates.jet.jet_engine import JetEngine
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import TemplateError
+from tests.support.rows import each_row
 
 
 def render(files: Mapping[str, str], name: str = "main.jet", **data: Any) -> str:
@@ -15,7 +16,7 @@ def render(files: Mapping[str, str], name: str = "main.jet", **data: Any) -> str
     return engine.compile(name, files[name]).render(TemplateScope(data=data))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("files", "text"),
     [
         ({"main.jet": '<[[ include "x.jet" ]]>', "x.jet": "X[[ data.a ]]"}, "<X1>"),
@@ -145,7 +146,7 @@ def test_include_if_exists() -> None:
     assert render(files) == "<c>n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("files", "message"),
     [
         ({"main.jet": '[[ include "x.jet" ]]'}, "main.jet:1:4: unknown template x.jet"),

@@ -227,10 +227,8 @@ def test_a_long_chain_of_operators_is_no_problem(operator: str) -> None:
     assert render("{{ data.n" + f" {operator} 1" * 150 + " }}", Scope({}, {"n": 7}))
 
 
-@pytest.mark.parametrize(
-    "value", [0, -7, 7, 2**29, 2**30, -(2**30), 2**62, 2**63, 2**70, True, 1.5, "x", [1]]
-)
-@pytest.mark.parametrize("operator", ["+", "*", "%"])
+@each_row("value", [0, -7, 7, 2**29, 2**30, -(2**30), 2**62, 2**63, 2**70, True, 1.5, "x", [1]])
+@each_row("operator", ["+", "*", "%"])
 def test_a_constant_is_calculated_with_as_any_number(operator: str, value: Any) -> None:
     def outcome(right: str) -> str:
         try:
@@ -368,7 +366,7 @@ def test_any_text_renders_or_is_a_template_error(text: str) -> None:
         assert str(error).startswith("main.j2:")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "said"),
     [
         ("{{ data.m | items }}", "one by one"),

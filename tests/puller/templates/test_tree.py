@@ -8,6 +8,7 @@ import pytest
 from puller.templates.rendering import load_engine, render_tree, walk
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import FunctionError, LimitError, Limits, TemplateError
+from tests.support.rows import each_row
 
 
 def rendered(files: Mapping[str, str], *, skip_empty: bool = False, **data: Any) -> dict[str, str]:
@@ -35,7 +36,7 @@ def test_files_are_sorted_by_directory_and_name() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("paths", "walked"),
     [
         (["_partials/a", "b"], ["b"]),
@@ -79,7 +80,7 @@ def test_partials_can_render_partials() -> None:
     assert rendered(files) == {"a": "(Y)"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         ('render("_partials/none", .)', "render: _partials/none is not in the source"),
@@ -138,7 +139,7 @@ def test_a_file_cannot_be_written_where_a_directory_comes_to_be() -> None:
     assert message == "d:1:1: is a directory of the source, but a template has written a file there"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         ('write("../x", "")', "write: ../x is not inside the target"),
@@ -208,7 +209,7 @@ def test_scope_hides_capitalised_names() -> None:
 
 def test_a_scope_may_be_nested_to_any_depth() -> None:
     deep: list[object] = []
-    for _ in range(100_000):
+    for _ in range(10_000):
         deep = [deep]
     assert len(TemplateScope(data=deep)["data"]) == 1
 

@@ -80,7 +80,7 @@ def test_a_mask_leaves_the_x_digits_as_they_are(mask: str, actual: int, wanted: 
     assert FileMode.parse(mask).over(actual) == wanted
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "file", "directory"),
     [
         ("0755", 0o755, 0o7755),

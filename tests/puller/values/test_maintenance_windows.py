@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from puller.config.configuration import Configuration, load_configuration, sample
 from puller.errors import ConfigurationError
 from puller.values.maintenance import ClockTime, Days, Window, Zone, is_open, next_opening, why_closed
+from tests.support.rows import each_row
 from tests.support.stories import Execute
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -162,7 +163,7 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, windows: str, message:
 # --- opening times --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("moment", "opened"),
     [
         ("2026-11-20 21:59:59", False),  # a Friday

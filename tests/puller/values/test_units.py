@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.quantities import bytes_text, hertz_text, megabytes, percent_text
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "text"),
     [
         (0, "0 bytes"),

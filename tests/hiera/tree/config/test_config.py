@@ -8,6 +8,7 @@ from hiera.errors import ConfigError, DocumentError, HieraError
 from hiera.tree.hiera_yaml import load_config
 from hiera.tree.locations import Texts
 from hiera.tree.schema import ENVIRONMENT, GLOBAL, MODULE, Config
+from tests.support.rows import each_row
 
 PATH = "/env/hiera.yaml"
 
@@ -65,7 +66,7 @@ def test_all_problems_of_the_shape_are_told_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("level", "problem"),
     [
         ("paths: []", "entry 'paths' expects size to be at least 1, got 0"),
@@ -83,7 +84,7 @@ def test_the_shape_of_a_level(level: str, problem: str) -> None:
     assert problems(text).startswith(f"entry 'hierarchy' index 0 {problem}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "place", "message"),
     [
         ("version: 6", ENVIRONMENT, "This runtime does not support hiera.yaml version 6"),
@@ -194,10 +195,8 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_name(text: str) -> None
         load(text)
 
 
-@pytest.mark.parametrize(
-    "content", ["hierarchy", "defaults", "plan_hierarchy", "default_hierarchy", "version"]
-)
-@pytest.mark.parametrize("value", ["1", "text", "[1]", "{a: 1}", "[[]]", "[{name: {}}]", "true", "{1: 2}"])
+@each_row("content", ["hierarchy", "defaults", "plan_hierarchy", "default_hierarchy", "version"])
+@each_row("value", ["1", "text", "[1]", "{a: 1}", "[[]]", "[{name: {}}]", "true", "{1: 2}"])
 def test_nothing_in_it_makes_anything_but_an_error_of_ours(content: str, value: str) -> None:
     provided: dict[str, Any] = {"version": "5", content: value}
     try:

@@ -7,6 +7,7 @@ import pytest
 
 from hiera.errors import DocumentError, LimitError
 from hiera.tree.locations import Documents, Files, Kind, Texts, expand, join
+from tests.support.rows import each_row
 
 PATHS = (
     *(
@@ -99,7 +100,7 @@ def test_only_not_found_means_absent(tmp_path: Path) -> None:
         Files().kind("/nul\0")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "joined"),
     [
         ("a.yaml", "/env/data/a.yaml"),

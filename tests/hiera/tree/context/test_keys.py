@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hiera.errors import LookupFailure
 from hiera.tree import explain
 from hiera.tree.explain import ABSENT, SILENT
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "segments"),
     [
         ("a", ("a",)),
@@ -32,9 +33,7 @@ def test_a_key_is_split_at_its_dots(text: str, segments: tuple[str | int, ...]) 
     assert explain.split(text) == segments
 
 
-@pytest.mark.parametrize(
-    "text", [".", "a.", ".a", "a..b", "''", "a.''", "'a''b'", "'a'b", "a'b'", "a.'b", "it's"]
-)
+@each_row("text", [".", "a.", ".a", "a..b", "''", "a.''", "'a''b'", "'a'b", "a'b'", "a.'b", "it's"])
 def test_a_key_that_is_not_well_formed_is_refused(text: str) -> None:
     with pytest.raises(LookupFailure, match="Syntax error in key"):
         explain.parse(text)
@@ -67,7 +66,7 @@ def test_quoting_every_segment_changes_nothing(parts: list[str]) -> None:
 DATA: dict[str, Any] = {"l": ["zero", {"k": "v"}], "h": {"a": None, 1: "integer", "1": "text"}, "n": None}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "value"),
     [
         (("l", 1, "k"), "v"),

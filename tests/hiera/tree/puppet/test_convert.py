@@ -165,7 +165,7 @@ NO_TYPES = (
 )
 
 
-@pytest.mark.parametrize("text", NO_TYPES)
+@each_row("text", NO_TYPES)
 def test_unknown_types_are_refused(text: str) -> None:
     with pytest.raises(HieraError):
         puppet_types.parse(text)

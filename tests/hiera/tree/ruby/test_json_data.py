@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hiera.errors import DocumentError, HieraError
 from hiera.tree import backends
+from tests.support.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_ruby_accepts_this_json(text: str, value: Any) -> None:
     assert backends.load_json(text.encode(), "x.json") == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ('{"a": 1,\n }', "at line 2 column 2"),

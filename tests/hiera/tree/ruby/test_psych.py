@@ -108,7 +108,7 @@ def test_keys_that_python_would_confuse_are_kept_apart() -> None:
     assert len(mapping) == 4
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (b"a: {b", "did not find expected ',' or '}' while parsing a flow mapping at line 1 column 4"),

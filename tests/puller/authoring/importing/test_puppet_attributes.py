@@ -11,6 +11,7 @@ import yaml
 from puller.authoring.importing.draft import Draft
 from puller.authoring.importing.puppet.puppet_importer import import_puppet
 from puller.authoring.importing.puppet.scopes import table
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs/from-puppet.md"
@@ -49,7 +50,7 @@ def test_attribute_becomes_its_property(name: str, attribute: str, tmp_path: Pat
     assert any(target in resource.properties for resource in resources)
 
 
-@pytest.mark.parametrize("name", [name for name in TYPES if "attributes" in table()["types"][name]])
+@each_row("name", [name for name in TYPES if "attributes" in table()["types"][name]])
 def test_page_has_all_attributes_of_the_table(name: str) -> None:
     targets = {
         attribute: target["to"] if isinstance(target, dict) else target

@@ -138,7 +138,7 @@ def test_resource_has_several_bodies() -> None:
     assert [item.name for item in node.bodies[1].attributes] == ["*", "ensure"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "kind"),
     [
         ("File { owner => root }", ResourceDefaults),
@@ -171,7 +171,7 @@ def test_problem_has_the_line() -> None:
         parse("file { '/x':\n  ensure => file\n  mode => '0644',\n}\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         "[" * 10_000,

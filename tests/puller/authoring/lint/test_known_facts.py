@@ -11,6 +11,7 @@ from puller.authoring.lint import value_shapes
 from puller.authoring.lint.value_shapes import Shape
 from puller.facts.fact_tree import is_legacy_name
 from puller.facts.given_facts import facts_of, known_systems
+from tests.support.rows import each_row
 
 PAGE = (Path(__file__).parents[4] / "docs/fact-list.md").read_text().partition("facts: generated")[2]
 LISTED = [found for found in re.findall(r"^\| `([^`]+)` \|.*\|", PAGE, re.MULTILINE) if "*" not in found]
@@ -33,7 +34,7 @@ def is_known(path: tuple[str, ...]) -> bool:
     return shape is not None or is_legacy_name(path[0])
 
 
-@pytest.mark.parametrize("system", known_systems())
+@each_row("system", known_systems())
 def test_all_facts_of_known_systems_are_known(system: str) -> None:
     assert [path for path in paths_of(facts_of(system)) if not is_known(path)] == []
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from puller.fleet.pages.environment import asset
+from tests.support.rows import each_row
 
 CSS = asset("style.css").decode()
 LIGHT, DARK = re.findall(r":root \{(.*?)\}", CSS, re.DOTALL)[:2]
@@ -26,8 +27,8 @@ def contrast(first: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("block", [LIGHT, DARK], ids=["light", "dark"])
-@pytest.mark.parametrize("name", READ)
+@each_row("block", [LIGHT, DARK], ids=["light", "dark"])
+@each_row("name", READ)
 def test_text_has_sufficient_contrast(block: str, name: str) -> None:
     result = colours(block)
     for ground in ("ground", "raised"):

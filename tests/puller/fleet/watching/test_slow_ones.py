@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from puller.fleet.watching import doubt_of, notify_by_command, notify_by_url
+from tests.support.rows import each_row
 
 
 @contextmanager
@@ -47,7 +46,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
 DEEP = b"[" * 200_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pieces", "pause", "words"),
     [
         ([b"H"] * 200, 0.1, "DeadlineError"),

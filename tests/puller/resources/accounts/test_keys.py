@@ -100,7 +100,7 @@ def desired(*lines: str, exclusive: bool = False) -> DesiredKeys:
     return DesiredKeys(tuple(map(parse_key, lines)), exclusive, "a", 1, 1, "/home/a")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "keys", "expected", "state"),
     [
         (b"", desired(ED25519), f"{ED25519}\n", KeysState(missing=1)),

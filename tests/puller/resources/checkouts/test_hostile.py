@@ -14,6 +14,7 @@ from puller.system.commands import Command, Completed, base_environment
 from puller.system.local import LocalSystem
 from tests.puller.resources.checkouts.conftest import Place
 from tests.support.git_remotes import Remote, git, give
+from tests.support.rows import each_row
 
 NOBODY = 65534
 BASE = base_environment()
@@ -85,7 +86,7 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("url", GOOD)
+@each_row("url", GOOD)
 def test_other_urls_are_kept_as_they_are(url: str) -> None:
     assert Url.parse(url) == Url(url)
 

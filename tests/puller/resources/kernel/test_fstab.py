@@ -1,8 +1,7 @@
 """fstab: how its lines are read, and edits that keep all other text."""
 
-import pytest
-
 from puller.resources.kernel.fstab import Edit, Fields, decoded, edited, encoded, parse
+from tests.support.rows import each_row
 
 FILE = """\
 # /etc/fstab: static file system information.
@@ -27,7 +26,7 @@ def test_any_line_format_is_read() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("edit", "before", "after"),
     [
         (
@@ -78,9 +77,7 @@ def test_added_and_removed_entry_restores_the_file() -> None:
     assert edited("# no end", [Edit("/new", Fields("a", "/new", "b"))]) == "# no end\na /new b defaults 0 0\n"
 
 
-@pytest.mark.parametrize(
-    "text", ["a b", "tab\t", "back\\slash", "line\nend", "plain", "#comment", "\\040", "ö"]
-)
+@each_row("text", ["a b", "tab\t", "back\\slash", "line\nend", "plain", "#comment", "\\040", "ö"])
 def test_any_text_round_trips_as_a_field(text: str) -> None:
     field = encoded(text)
     assert decoded(field) == text

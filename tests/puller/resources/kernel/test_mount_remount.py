@@ -6,6 +6,7 @@ from puller.errors import ResourceError
 from puller.resources.kernel.fstab import Fields
 from puller.resources.kernel.mount_plan import Remount, plan_remount
 from puller.resources.kernel.mount_table import MountTable, not_in_force
+from tests.support.rows import each_row
 
 TMPFS = "31 27 0:31 / /data {} - tmpfs tmpfs {}\n"
 BOUND = "32 27 0:31 /www /www {} - tmpfs tmpfs {}\n"
@@ -51,7 +52,7 @@ def short(remount: Remount) -> list[str]:
     return results
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_row("case", CASES)
 def test_options_change_at_a_single_mount_point(case: str) -> None:
     own, of_all, point, options, before, commands = CASES[case]
     table = TMPFS.format(own, of_all) + BOUND.format(own, of_all)

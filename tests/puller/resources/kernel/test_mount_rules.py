@@ -147,7 +147,7 @@ def source(kind: str, name: str, device: str = "8:1", root: str = "/") -> Mounte
     return Mounted(1, 0, device, root, "/p", ("rw",), kind, name, ("rw",))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("device", "kind", "found", "same"),
     [
         ("tmpfs", "tmpfs", source("tmpfs", "anything"), True),

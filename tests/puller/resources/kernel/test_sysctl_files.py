@@ -21,6 +21,7 @@ from puller.resources.kernel.sysctl_files import (
 )
 from puller.resources.read_once import EditedFile
 from puller.system.local import LocalSystem
+from tests.support.rows import each_row
 
 N = 1_000_000
 """The length of a long line."""
@@ -50,7 +51,7 @@ def test_any_line_format_is_read() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("edit", "before", "after"),
     [
         (Edit("net.ipv4.ip_forward", "1"), "net.ipv4.ip_forward=0\n", "net.ipv4.ip_forward=1\n"),
@@ -74,7 +75,7 @@ def test_edit_changes_a_single_line(edit: Edit, before: str, after: str) -> None
     assert edited(FILE, [edit]) == FILE.replace(before, after)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "wanted"),
     [
         ("", "a.b = 1\n"),

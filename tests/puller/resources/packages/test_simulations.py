@@ -15,6 +15,7 @@ from puller.resources.packages.apt import Apt
 from puller.resources.packages.dnf import Dnf
 from puller.resources.packages.manager import Manager, Plan, Record, RequestedPackage
 from tests.simulators import packages as simulator
+from tests.support.rows import each_row
 
 FILE = Path(__file__).parents[3] / "cases/packages/simulations.yaml"
 CASES: list[dict[str, Any]] = yaml.load(FILE.read_text(), yaml.CSafeLoader)
@@ -82,7 +83,7 @@ Transaction Summary
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -105,7 +106,7 @@ def test_output_of_dnf_that_is_not_understood_is_an_error(text: str) -> None:
 SUMMARY = "0 upgraded, 1 newly installed, 1 to remove and 0 not upgraded.\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

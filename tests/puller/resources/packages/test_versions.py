@@ -71,8 +71,8 @@ def test_upper_and_lower_case_differ() -> None:
     assert RPM.compare("1.0a-2", "1.0A-1") == 1
 
 
-@pytest.mark.parametrize("order", [DPKG, RPM], ids=["dpkg", "rpm"])
-@pytest.mark.parametrize(
+@each_row("order", [DPKG, RPM], ids=["dpkg", "rpm"])
+@each_row(
     ("installed", "requested", "relation"),
     [
         ("1.24.0-1.el9", "1.24.0-1.el9", 0),

@@ -11,6 +11,7 @@ from hiera.values import Secret
 from puller.errors import ResourceError
 from puller.resources.scaffolds.changes import Draft, PostCommand, PostCommands, compiled
 from puller.system.local import LocalSystem
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_a_copy_is_private_and_gone_afterwards(
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "names", "others"),
     [
         ("*.conf", ["a.conf", ".conf", "a.b.conf"], ["conf", "a.conf.bak", "A.CONF"]),
@@ -232,7 +233,7 @@ def test_patterns_are_those_of_go(pattern: str, names: list[str], others: list[s
     assert [name for name in (*names, *others) if compiled(pattern).fullmatch(name)] == names
 
 
-@pytest.mark.parametrize("pattern", ["[", "[a", "[]", "[a-", "[a-]", "[z-a]", "a\\", "[\\", "[-a]", "[]-a]x"])
+@each_row("pattern", ["[", "[a", "[]", "[a-", "[a-]", "[z-a]", "a\\", "[\\", "[-a]", "[]-a]x"])
 def test_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"^(ends|has) "):
         compiled(pattern)

@@ -79,7 +79,7 @@ def test_invalid_schedules_are_refused(text: str, message: str) -> None:
         Schedule.parse(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("0 0 1 * 1", True),

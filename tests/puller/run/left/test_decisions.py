@@ -3,7 +3,6 @@
 import json
 from itertools import product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,7 +70,7 @@ def test_a_merge_keeps_lines_of_others(before: list[bytes], changed: list[bytes]
         assert not (removed_by_others - {*before}) & {*merged.splitlines()}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "changed", "now", "merged"),
     [
         ("a\n", "a\nx\n", "a\nx\ny\n", "a\ny\n"),

@@ -12,6 +12,7 @@ from puller.run.leftovers.leftovers import InForce, Leftovers
 from puller.run.leftovers.removals import removal
 from puller.state import Directories
 from tests.puller.conftest import Load
+from tests.support.rows import each_row
 
 IN_FORCE = {"web": InForce("1.0.0", "a" * 64)}
 
@@ -43,7 +44,7 @@ def test_ten_thousand_resources_take_less_than_two_megabytes(load: Load, tmp_pat
     assert directories.managed.stat().st_size < 2_000_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reference", "is_taken_away"),
     [
         ("file#/a", True),

@@ -10,6 +10,7 @@ import pytest
 from foundation.times import parse_until
 from puller.run.policy.holds import Disabled, disable, enable, find_disabled
 from puller.state import Directories
+from tests.support.rows import each_row
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 FOUR_HOURS = timedelta(hours=4)
@@ -128,7 +129,7 @@ def test_a_disk_that_cannot_be_read_holds_too(tmp_path: Path) -> None:
     assert "not a directory" in hold.reason
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "until"),
     [
         ("4h", "2026-11-20 16:00"),
@@ -145,7 +146,7 @@ def test_an_end_is_a_time_or_a_duration(text: str, until: str) -> None:
     assert parse_until(text, NOON) == datetime.fromisoformat(until).replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (

@@ -10,6 +10,7 @@ from foundation.differences import changed as of_property
 from puller.authoring.preview import preview_formats
 from puller.authoring.preview.differences import Change, Comparison, Kind
 from puller.authoring.preview.groups import Group, Preview, StillFailing
+from tests.support.rows import each_row
 
 DIFF = "--- /x (now)\n+++ /x (wanted)\n@@ -1 +1 @@\n"
 FORMS = [preview_formats.as_text, preview_formats.as_markdown]
@@ -94,7 +95,7 @@ def test_failures_and_notes_that_are_not_listed_are_counted() -> None:
     assert len(shown) <= preview_formats.MARKDOWN_LIMIT
 
 
-@pytest.mark.parametrize("evil", ["`", "``", "a`b|c", "\n\n# out", "```\n<img>", "[x](y)", "@all", "<b>"])
+@each_row("evil", ["`", "``", "a`b|c", "\n\n# out", "```\n<img>", "[x](y)", "@all", "<b>"])
 def test_bundle_text_stays_inside_code_spans(evil: str) -> None:
     change = changed("/x", evil, differences=(of_property("owner", evil, evil + "2"),), why=evil)
     shown = preview_formats.as_markdown(preview(change, notes=(evil,)))

@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from puller.resources.edits.formats import FormatError, Setting, format_named, ini, keyvalue
+from tests.support.rows import each_row
 
 MAIN_CF = """\
 relay_domains = example.com
@@ -116,7 +117,7 @@ def test_format_without_continuation_reads_single_lines() -> None:
     assert new == text.replace("22", "2222")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("format_", "text", "key", "value", "more"),
     [
         ("keyvalue", MAIN_CF, "mynetworks", "127.0.0.0/8", {"separator": " = "}),

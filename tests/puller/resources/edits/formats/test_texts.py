@@ -143,7 +143,7 @@ def test_lines(format_: str, text: str, setting: dict[str, Any], after: str) -> 
     assert edits.with_value(after, desired) is after
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "value", "after"),
     [
         ('A="x"', "a$b", "A='a$b'"),
@@ -162,7 +162,7 @@ def test_a_shell_value_keeps_its_quotes_where_these_can_hold_it(before: str, val
     assert format_named("shell").with_value(f"{before}\n", Setting(key="A", value=value)) == f"{after}\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("format_", "text", "key", "found"),
     [
         ("ini", "a = 1 ; why  \n", "a", Found(is_there=True, value="1 ; why", line=1)),
