@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import EachScheduling
 
 unassigned = pytest.StashKey[list[int]]()
 """Shares that need a worker, in the process that starts the workers."""
@@ -58,72 +59,10 @@ def _is_directory(argument: str) -> bool:
     return Path(argument).is_dir()
 
 
-class ShareScheduling:
+class ShareScheduling(EachScheduling):  # type: ignore[misc]  # the library has no annotations
     """Scheduler of pytest-xdist: each worker runs all tests that it collected."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._collected: dict[int, list[str]] = {}
-        """Test names by share."""
-        self._pending: dict[Any, list[int]] = {}
-        """Positions of the tests that a worker has not completed."""
-        self._remaining: dict[int, list[int]] = {}
-        """The pending tests of ended workers, by share."""
-        self._ready: list[Any] = []
-        """Workers that have collected their tests and wait."""
-
-    @property
-    def nodes(self) -> list[Any]:
-        return list(self._pending)
-
-    @property
-    def collection_is_completed(self) -> bool:
-        return all(node.workerinput["workercount"] == len(self._collected) for node in self._pending)
-
-    @property
-    def tests_finished(self) -> bool:
-        are_last = all(len(pending) < 2 for pending in self._pending.values())
-        return self.collection_is_completed and bool(self._collected) and are_last and not self._remaining
-
-    @property
-    def has_pending(self) -> bool:
-        return any(self._pending.values())
-
-    def add_node(self, node: Any) -> None:
-        self._pending[node] = []
-
-    def add_node_collection(self, node: Any, collection: list[str]) -> None:
-        share = node.workerinput["share"]
-        if share in self._collected:
-            self._pending[node] = self._remaining.pop(share, [])
-        else:
-            self._collected[share] = list(collection)
-            self._pending[node] = list(range(len(collection)))
-        self._ready.append(node)
-
     def schedule(self) -> None:
-        session: Any = self._config.pluginmanager.get_plugin("session")
-        session.testscollected = sum(map(len, self._collected.values()))  # for the progress
-        for node in self._ready:
-            node.send_runtest_some(self._pending[node])
-            node.shutdown()  # after these tests
-        self._ready.clear()
-
-    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        self._pending[node].remove(item_index)
-
-    def mark_test_pending(self, item: str) -> None:
-        raise NotImplementedError
-
-    def remove_pending_tests_from_node(self, node: Any, indices: list[int]) -> None:
-        raise NotImplementedError
-
-    def remove_node(self, node: Any) -> str | None:
-        """Remove an ended worker, and return the test that ended it."""
-        pending, share = self._pending.pop(node), node.workerinput["share"]
-        is_running = bool(pending) and node not in self._ready
-        running = self._collected[share][pending.pop(0)] if is_running else None
-        if pending:
-            self._remaining[share] = pending
-        self._ready = [other for other in self._ready if other is not node]
-        return running
+        session: Any = self.config.pluginmanager.get_plugin("session")
+        session.testscollected = sum(map(len, self.node2collection.values()))  # for the progress
+        super().schedule()
