@@ -14,7 +14,8 @@
   ``--everything`` runs both. With ``-m`` the expression alone decides.
 * ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs the tools of all tests.
 * The left-out tests are ordered for the workers (`tests/support/ordering.py`).
-* ``--thorough`` takes hours. It runs long stories and crash matrices completely. Other runs try samples.
+* ``--thorough`` takes hours. It runs long stories and crash matrices completely, of which other runs try samples, and
+  the tests with the mark ``thorough``.
 
 The workers of pytest-xdist send their counts to the process that started them.
 """
@@ -87,6 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.markexpr:
         return
     redundant = {item for item in items if is_redundant(item)}
+    if not config.option.thorough:
+        redundant |= {item for item in items if item.get_closest_marker("thorough")}
     selected = [
         item for item in items if item not in redundant and is_selected(item, reasons[item], config.option)
     ]

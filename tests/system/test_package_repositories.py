@@ -212,7 +212,8 @@ def test_apt_installs_upgrades_and_downgrades_with_state(
         shell(root, f"apt-get install -qy --no-install-recommends puller={number}")
         assert version() in shell(root, "puller --version")
 
-        assert_libraries_come_with_packages(root, codename)
+        if list(built.first.glob("puller-fleet_*.deb")):  # of Debian 12, and with --thorough of Debian 13
+            assert_libraries_come_with_packages(root, codename)
 
         shell(root, "puller site init site && mkdir -p /etc/puller web && cp site/root.json /etc/puller")
         (root / "srv/web/manifest.yaml").write_text(MANIFEST)
