@@ -1,8 +1,7 @@
 """Fixtures for all tests: private directories for each worker, and a publisher, a web server and a host.
 
 The plugins select the tests of a run (`tests/support/selection.py`), start workers and enforce time limits
-(`tests/support/processes.py`), give each worker its files (`tests/support/shares.py`), and record the results of tests
-of attacks (`tests/attack_results.py`).
+(`tests/support/processes.py`), and record the results of tests of attacks (`tests/attack_results.py`).
 """
 
 import contextlib
@@ -19,12 +18,7 @@ from bundles.publisher.lifecycle import make_site
 from tests.support.stories import Execute, Host, Publisher, Web, WebServer, execute_here
 from tests.support.sweeps import Sweep
 
-pytest_plugins = [
-    "tests.attack_results",
-    "tests.support.selection",
-    "tests.support.processes",
-    "tests.support.shares",
-]
+pytest_plugins = ["tests.attack_results", "tests.support.selection", "tests.support.processes"]
 
 
 @pytest.fixture

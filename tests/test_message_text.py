@@ -54,7 +54,7 @@ JUSTIFIED = {
     "puller/values/plain_values.py": "msgspec gives the expected type in its message only",
     "foundation/object_store.py": "one line of a message of boto3",
     # The layout of text for an output.
-    "puller/cli/__init__.py": "each line of an error gets the name of the program",
+    "puller/cli/output.py": "each line of an error gets the name of the program",
     "puller/cli/host/status.py": "further lines of a problem are indented",
     "puller/reporting/monitoring.py": "a line of a Nagios plugin has no vertical bar",
     "puller/reporting/sinks.py": "lines of the journal have a level each",

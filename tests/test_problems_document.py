@@ -105,7 +105,7 @@ def test_the_last_command_fails_with_the_problem(
         if event.state is State.FAILED:
             reported.extend(event.problems)
 
-    monkeypatch.setattr("puller.cli.error_report.report_error", report)
+    monkeypatch.setattr("puller.cli.output.report_error", report)
     monkeypatch.setattr("puller.reporting.run_log.Log.event", note)
     *before, last = COMMANDS[code]
     for command in before:

@@ -5,6 +5,7 @@ With ``--format json``, the result of a command is one document on stdout (``pul
 
 import json
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import click
 import msgspec
 import yaml
 
+from foundation.masking import mask_urls
 from foundation.problems import Problem, ProblemCode
 from puller.reporting.report import Report
 from puller.reporting.results import DescribedProblem, Result, described_problems
@@ -134,3 +136,15 @@ def print_result_of(kind: type[_Result], action: Callable[[], _Result]) -> int:
             raise
         result = kind(exit_status=status, problems=described_problems(described(error)))
     return print_result(result)
+
+
+def report_error(error: Exception) -> int:
+    """Print the error and return its exit status. Print the traceback of a bug."""
+    if (status := status_of(error)) is not None:
+        name = colour.coloured("puller:", "red") if colour.is_wanted(sys.stderr) else "puller:"
+        for line in str(error).splitlines():
+            print(f"{name} {visible(mask_urls(line))}", file=sys.stderr)
+        return status
+    traceback.print_exception(error)
+    print("puller: this is a bug in Puller. Please report it with the lines above", file=sys.stderr)
+    return 1

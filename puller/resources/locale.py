@@ -16,12 +16,11 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import Difference, added, changed, presence, removed
+from foundation.differences import Difference, added, changed, presence, removed, unified
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context, Declared, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use, agree
-from puller.resources.diff import unified
 from puller.resources.locale_files import (
     VARIABLES,
     Assignments,

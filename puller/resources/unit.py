@@ -18,14 +18,13 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import Difference, changed, presence, secret, unknown
+from foundation.differences import Difference, changed, presence, secret, unified, unknown
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources import base
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use, agree
 from puller.resources.content_sources import is_url, sha256, short
-from puller.resources.diff import unified
 from puller.resources.files.content import Bytes, Content, Pending, bundled_content, find_content
 from puller.resources.files.file_properties import FileProperties, check_content
 from puller.resources.paths import PathState, attribute_differences, describe_attributes, require_makeable

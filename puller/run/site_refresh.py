@@ -159,7 +159,7 @@ class Arrival:
         3. Fetch them.
         4. Assemble the tree.
         """
-        # 6 % of an idle run, which has no new release
+        # 6 % of an idle run, only for a new release
         from bundles.store.assembly import Assembly, is_promising
 
         if not is_promising(self._artifact):

@@ -1,6 +1,6 @@
 """A plugin for the processes of a run: workers, temporary files, garbage collection, time limits.
 
-* pytest-xdist starts one worker more than there are processors.
+* pytest-xdist spreads tests over one worker more than there are processors.
 * Temporary files are in memory if there is room.
 * Compiled code is kept, because otherwise each of thousands of processes would compile Puller.
 * A test that exceeds its time limit ends its worker, which prints the stacks of all threads.
@@ -28,7 +28,7 @@ stderr = pytest.StashKey[int]()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one more than processors, because many tests wait.
+    """Return one more than processors, because many tests wait, and because each worker collects all tests.
 
     A few files run in this process: starting workers takes longer than their tests.
     """

@@ -155,10 +155,9 @@ def spread(variants: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_testnodedown(node: Any) -> None:
-    """Keep the counts of an ended worker. Workers without shares of the files leave out the same tests."""
+    """Keep the counts of an ended worker. All workers leave out the same tests."""
     if sent := getattr(node, "workeroutput", {}).get("left_out"):
-        others = node.config.stash[left_out] if "share" in node.workerinput else Counter()
-        node.config.stash[left_out] = others + Counter(sent)
+        node.config.stash[left_out] = Counter(sent)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

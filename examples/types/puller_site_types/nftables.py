@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from foundation.differences import ABSENT, Difference, changed, presence, unknown
+from foundation.differences import ABSENT, Difference, changed, presence, unified, unknown
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, Stateless, missing_property
 from puller.resources.claims import Claim, Use
-from puller.resources.diff import unified
 from puller.resources.tool import Tool
 from puller.system.protocol import Attributes
 from puller.values.common_properties import Reference

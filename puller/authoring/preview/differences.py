@@ -15,11 +15,10 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import Difference, added, changed, presence, removed, secret
+from foundation.differences import Difference, added, changed, presence, removed, secret, unified
 from foundation.formatting import text_of_all
 from foundation.problems import Problem
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
-from puller.resources.diff import unified
 from puller.values.common_properties import ABSENT
 
 # Consequences of changes for other resources: restarts, reloads, repeated commands and skipped resources.

@@ -18,9 +18,10 @@ from puller.cli.fleet.fleet import STORE_VARIABLE, open_reader, opened_store
 from puller.cli.options import Decorator, noop_option, together
 from puller.cli.output import say, warn
 from puller.cli.publisher.push import finish_change, no_push_option
-from puller.cli.publisher.site_completing import bundles_of_site, channels_of_site, versions_of_site
 from puller.cli.publisher.site_options import (
+    bundles_of_site,
     channel_option,
+    channels_of_site,
     over_option,
     passphrase_of_keys,
     passphrase_option,
@@ -31,6 +32,7 @@ from puller.cli.publisher.site_options import (
     site_directory,
     trial_options,
     trial_rule,
+    versions_of_site,
 )
 from puller.fleet.watching import reach_of
 

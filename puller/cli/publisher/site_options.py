@@ -12,7 +12,7 @@ step of the publisher.
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +41,46 @@ from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few
 from foundation.times import Duration, is_moment, minute_text, parse_moment, parse_until
+from puller.cli.completing import offer
 from puller.cli.options import Decorator, DurationType, EndType, together
 from puller.cli.output import say
-from puller.cli.publisher.site_completing import channels_of_site
+from puller.cli.publisher.site import with_site
 
 if TYPE_CHECKING:
     from bundles.publisher.publication import Publication
     from bundles.publisher.published import Changes
+
+
+# Shell completion of bundles, channels and versions of a site.
+
+
+@offer
+def bundles_of_site(context: click.Context) -> Iterable[str]:
+    """Return the bundles of the preceding site argument."""
+    return Site(Path(context.params["directory"])).bundles()
+
+
+@offer
+def channels_of_site(context: click.Context) -> Iterable[str]:
+    """Return the channels of the preceding site argument."""
+    indexes = Site(Path(_site_words(context)[0])).indexes()
+    return [channel for index in indexes.of.values() for channel in index.channels]
+
+
+@offer
+def versions_of_site(context: click.Context) -> Iterable[str]:
+    """Return the published versions of the preceding bundle arguments of a site."""
+    directory, *bundles = _site_words(context)
+    site = Site(Path(directory))
+    return [version for bundle in bundles for version in site.record(bundle).index.releases]
+
+
+def _site_words(context: click.Context) -> list[str]:
+    """Return DIR and the other arguments of a line that ends with an option without its value.
+
+    click has not assigned the arguments of such a line yet.
+    """
+    return with_site(context.command, list(context.args), is_complete=False)
 
 
 # Passphrases and PINs.

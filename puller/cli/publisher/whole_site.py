@@ -24,8 +24,8 @@ from foundation.times import iso_text, minute_text, zulu_text
 from puller.cli.options import DURATION, noop_option, text_format_option
 from puller.cli.output import print_result_of, print_table, say, show
 from puller.cli.publisher.push import finish_change, no_push_option
-from puller.cli.publisher.site_completing import bundles_of_site
 from puller.cli.publisher.site_options import (
+    bundles_of_site,
     new_passphrase,
     passphrase_of_keys,
     passphrase_option,

@@ -15,12 +15,11 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from bundles.filesystem.trees import needing
-from foundation.differences import ABSENT, Difference, presence, secret
+from foundation.differences import ABSENT, Difference, presence, secret, unified
 from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, EditedPlace, Use
-from puller.resources.diff import unified
 from puller.resources.edits.file_text import Edited, Text, printable
 from puller.resources.edits.planned_edits import Made, Place, Plan, Receipts, Texts
 from puller.resources.paths import check_path, group_id, require_parent, user_id

@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 
 from bundles.filesystem.trees import needing
-from foundation.differences import Difference, changed, presence, secret, unknown
+from foundation.differences import Difference, changed, presence, secret, unified, unknown
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources import base
 from puller.resources.base import PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.content_sources import bundled_contents, is_url, plain_files, sha256, short, verified
-from puller.resources.diff import unified
 from puller.resources.files.content import Content, Pending, SourceFile, bundled_content, find_content
 from puller.resources.files.file_properties import (
     UNUSED,

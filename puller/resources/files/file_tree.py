@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from bundles.filesystem.trees import needing
-from foundation.differences import Difference, changed, unknown
+from foundation.differences import DIFF_LIMIT, Difference, changed, unified, unknown
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.errors import ResourceError
 from puller.resources.content_sources import sha256
-from puller.resources.diff import LIMIT, unified
 from puller.resources.files.content import resolved
 from puller.resources.files.file import File, FileState
 from puller.resources.files.tree_plan import DesiredAttributes, Plan, Walk, is_text
@@ -329,7 +328,7 @@ class Tree(File):
         size = 0
         for path, found in plan.written.items():
             is_file = found is not None and stat.S_ISREG(found.st_mode)
-            if found and is_file and max(found.st_size, plan.source[path].st_size) > LIMIT:
+            if found and is_file and max(found.st_size, plan.source[path].st_size) > DIFF_LIMIT:
                 continue
             old = self.context.system.read(self._path(path)) if is_file else b""
             piece = (

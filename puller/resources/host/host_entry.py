@@ -18,10 +18,9 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from foundation.differences import ABSENT, Difference, changed, presence
+from foundation.differences import ABSENT, Difference, changed, presence, unified
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, EditedPlace, Use, agree
-from puller.resources.diff import unified
 from puller.resources.read_once import EditedFile
 from puller.system.local_paths import Spellings
 

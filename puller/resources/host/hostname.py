@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import ABSENT, Difference, added, changed
+from foundation.differences import ABSENT, Difference, added, changed, unified
 from puller.errors import ResourceError, reason
 from puller.resources.base import Properties, PropertyError
 from puller.resources.claims import Claim, EditedPlace, Use
-from puller.resources.diff import unified
 from puller.resources.host import host_entry
 from puller.resources.host.host_entry import HostsLine, is_host_name, parse, same_names
 from puller.resources.host.single import SingleValue

@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import Difference, added, changed, presence, removed, secret
+from foundation.differences import Difference, added, changed, presence, removed, secret, unified
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
-from puller.resources.diff import unified
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Entry, Fields
 from puller.resources.kernel.mount_changes import Processes, change_mounts, foretell

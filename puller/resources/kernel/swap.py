@@ -18,13 +18,12 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import ABSENT, Difference, added, changed, presence, removed
+from foundation.differences import ABSENT, Difference, added, changed, presence, removed, unified
 from foundation.problems import ProblemCode
 from foundation.quantities import bytes_text
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
-from puller.resources.diff import unified
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import SWAP, Edit, Entry, Fields
 from puller.resources.kernel.mount_changes import tell_systemd

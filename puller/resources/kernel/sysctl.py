@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import ABSENT, Difference, added, changed, presence, secret
+from foundation.differences import ABSENT, Difference, added, changed, presence, secret, unified
 from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Contradiction, EditedPlace, Use, agree
-from puller.resources.diff import unified
 from puller.resources.kernel.sysctl_files import (
     BootFiles,
     Edit,

@@ -16,13 +16,12 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import ABSENT, Difference, changed, presence
+from foundation.differences import ABSENT, Difference, changed, presence, unified
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources.base import Content, Context, Declared, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.content_sources import bundled_contents, sha256, short
-from puller.resources.diff import unified
 from puller.resources.packages.manager import Files, Job, Layout, all_layouts, layout_of
 from puller.resources.packages.properties import (
     Key,

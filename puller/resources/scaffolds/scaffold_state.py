@@ -15,11 +15,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from foundation.differences import ABSENT, Difference, DifferenceKind, changed, presence, secret
+from foundation.differences import (
+    ABSENT,
+    DIFF_LIMIT,
+    Difference,
+    DifferenceKind,
+    changed,
+    presence,
+    secret,
+    unified,
+)
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.content_sources import sha256, short
-from puller.resources.diff import LIMIT, unified
 from puller.resources.owned_paths import OwnedPaths, Receipt, own_file
 from puller.resources.paths import (
     attribute_differences,
@@ -402,6 +410,6 @@ def _diff_of_file(place: str, status: os.stat_result | None, desired: bytes, sys
     name = printable(place)
     if status is None or not stat.S_ISREG(status.st_mode):
         return unified(b"", desired, name) or ""
-    if status.st_size > LIMIT:  # too large to diff, so do not read it
+    if status.st_size > DIFF_LIMIT:  # too large to diff, so do not read it
         return f"{name}: {status.st_size} bytes become {len(desired)} bytes, too large for a diff\n"
     return unified(system.read(place), desired, name) or ""

@@ -15,13 +15,12 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import Difference, changed, presence, secret
+from foundation.differences import Difference, changed, presence, secret, unified
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use, agree
 from puller.resources.content_sources import sha256, short
-from puller.resources.diff import unified
 from puller.resources.paths import PathState, attribute_differences, describe_attributes, require_makeable
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode

@@ -106,7 +106,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def part_in(self, path: str) -> "Part":
         """Return the role of declared resources at a path."""
-        # 3 % of an idle run, which has no trial
+        # 3 % of an idle run, only for trials
         from puller.run.leftovers.reversal_rules import Declared as Part
 
         path = self._real.of(path)

@@ -236,7 +236,7 @@ class Leftovers:
 
     def _of_trials(self) -> "TrialReversals":
         if self._reversals is None:
-            # 9 % of an idle run, which has no trial
+            # 9 % of an idle run, only for trials
             from puller.run.leftovers.trial_reversals import TrialReversals
 
             self._reversals = TrialReversals(

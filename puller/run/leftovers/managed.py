@@ -23,7 +23,7 @@ from puller.state import Directories, StateFile
 from puller.values.common_properties import ABSENT
 
 if TYPE_CHECKING:
-    from puller.run.leftovers.edit_heirs import Heir, Inheritance
+    from puller.run.leftovers.shared_edits import Heir, Inheritance
 
 
 _LOSS = "resources that Puller created before count as foreign and are never removed"
@@ -279,7 +279,7 @@ class Managed:
 
     def _inheritance(self) -> "Inheritance":
         # 1 % of an idle run, which has no new resource
-        from puller.run.leftovers.edit_heirs import Inheritance
+        from puller.run.leftovers.shared_edits import Inheritance
 
         return Inheritance(self._state, noop=self._noop)
 

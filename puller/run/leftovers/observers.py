@@ -22,6 +22,7 @@ from puller.resources.files.leftover_files import Original
 from puller.resources.paths import PathState
 from puller.resources.registry import find_remover
 from puller.run.leftovers.reversal_rules import merged_text
+from puller.run.leftovers.shared_edits import EditRecorder
 from puller.run.leftovers.trial_copies import (
     Began,
     Changed,
@@ -33,7 +34,6 @@ from puller.run.leftovers.trial_copies import (
     TrialCopies,
     Was,
 )
-from puller.run.leftovers.trial_edits import EditRecorder
 from puller.system.protocol import System
 from puller.system.trusted_files import is_parameter
 

@@ -4,7 +4,7 @@
   together need one sync. The state after the change follows without a sync. If it is missing (a run was killed), the
   current state counts as the state of the trial.
 * A file that several resources edit is never recorded as a whole. Each edit is a separate object
-  (``puller.run.leftovers.trial_edits``).
+  (``puller.run.leftovers.shared_edits``).
 * If another program edits a text between two changes of the trial, the copy gets the same edits
   (``puller.run.leftovers.reversal_rules``). It stays the state without the trial.
 * The journal continues when another bundle on trial follows. It is removed, before the copies, when a trial has

@@ -11,8 +11,8 @@ from puller.run.leftovers.observers import TrialObserver
 from puller.run.leftovers.records import restore_edit_receipts, restore_records, restore_waiting_records
 from puller.run.leftovers.removals import Step
 from puller.run.leftovers.reversal_rules import Ending
+from puller.run.leftovers.shared_edits import remove_from_other_records
 from puller.run.leftovers.trial_copies import Began, TrialCopies
-from puller.run.leftovers.trial_edits import remove_from_other_records
 from puller.run.leftovers.undo import Planner, Undo, is_decided, ordered_steps
 from puller.state import Directories
 

@@ -28,6 +28,7 @@ from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.observers import LARGEST_TEXT, original_of
 from puller.run.leftovers.removals import Phase, Step, removal
 from puller.run.leftovers.reversal_rules import Action, Before, Ending, Now, merged_text
+from puller.run.leftovers.shared_edits import TakenOut, Texts, take_out, texts_of
 from puller.run.leftovers.trial_copies import (
     Changed,
     Done,
@@ -39,7 +40,6 @@ from puller.run.leftovers.trial_copies import (
     Was,
     key_of,
 )
-from puller.run.leftovers.trial_edits import TakenOut, Texts, take_out, texts_of
 from puller.system.local import LocalSystem
 from puller.values.common_properties import ABSENT
 

@@ -26,10 +26,9 @@ from puller.authoring.preview.differences import Change, Comparison, Kind
 from puller.authoring.preview.groups import Group, Preview
 from puller.authoring.preview.preview_formats import as_json, as_markdown
 from puller.cli.author import explain
-from puller.cli.error_report import report_error
 from puller.cli.fleet import exports
 from puller.cli.hiera import lookup_sources
-from puller.cli.output import print_table, say, show, warn
+from puller.cli.output import print_table, report_error, say, show, warn
 from puller.delivery.report_document import pack, unpack
 from puller.errors import PullerError
 from puller.fleet.pages.environment import as_script_data, make_environment, shares_over_time

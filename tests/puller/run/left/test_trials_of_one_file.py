@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.run.leftovers.reversal_rules import hunks_between, with_hunks, without_change
+from puller.run.leftovers.shared_edits import Texts, remove_from_other_records, texts_of
 from puller.run.leftovers.trial_copies import Began, Edited, TrialCopies
-from puller.run.leftovers.trial_edits import Texts, remove_from_other_records, texts_of
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher

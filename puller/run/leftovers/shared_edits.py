@@ -1,4 +1,6 @@
-"""Edits that trials have made in shared files: recorded, reverted and kept apart from each other.
+"""Edits in shared files: those of trials, and those of one object that several resources declare.
+
+Edits of trials are recorded, reverted and kept apart from each other.
 
 A shared file has edits of several bundles, versions and people, so it is never restored as a whole. Each edit of a
 trial has its own record: the file without the edit, and the lines that the edit has replaced. To revert the edit,
@@ -9,22 +11,32 @@ Puller reverses these lines in the current file by a three-way merge:
 * An edit stays, in the file and on record, while its reversal would undo a declared edit of the same file.
 * A reverted edit also leaves the records of all other edits of the file. Otherwise their reversal would restore it:
   of two successive values, the second trial has recorded the value of the first.
+
+Several resources may declare one line, block or setting under different names, for example in two bundles:
+
+* The *owner* is the resource with the receipt of the created part. An *heir* is another resource that declares the same
+  object. The record does not state yet how its object was created.
+* When the owner is not declared any longer, an heir whose bundle has passed its trial gets the receipt and becomes the
+  owner.
 """
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from puller.engine.transactions import is_managed
 from puller.errors import ResourceError
+from puller.manifest.declaration import Declaration
 from puller.resources.base import Part, Resource
 from puller.resources.claims import EditedPlace
-from puller.resources.edits.edit import Edit
+from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.file_text import Text
 from puller.resources.edits.leftover_edits import EDITS, without_part
-from puller.resources.edits.planned_edits import Made, Receipts
+from puller.resources.edits.planned_edits import Made, Receipt, Receipts
 from puller.resources.registry import find_remover
 from puller.run.leftovers.reversal_rules import Hunk, Now, hunks_between, with_hunks, without_change
 from puller.run.leftovers.trial_copies import Edited, TrialCopies, key_of
@@ -225,3 +237,73 @@ def _remove_from(line: Edited, copies: TrialCopies, taken_out: Sequence[Texts]) 
 def _replaced(before: bytes | None, hunks: Iterable[Hunk]) -> list[tuple[list[bytes], tuple[bytes, ...]]]:
     lines = (before or b"").splitlines(keepends=True)
     return [(lines[hunk.first : hunk.last], hunk.lines) for hunk in hunks]
+
+
+# Heirs of edits.
+
+_TREES = ("yaml", "toml", "json")
+
+
+class Heir(NamedTuple):
+    """A declared edit of an object that another resource has created."""
+
+    bundle: str
+    reference: str
+    file: str
+    owner_file: str
+    """The file in the spelling of the owner."""
+
+
+class Inheritance:
+    """The owners and heirs of one run. ``state`` is the state directory. Methods raise ``OSError``."""
+
+    def __init__(self, state: Path, *, noop: bool = False) -> None:
+        self._receipts = Receipts(state, noop=noop)
+
+    @staticmethod
+    def edits_in(bundle: str, declarations: Iterable[Declaration]) -> Iterator[tuple[str, Part]]:
+        """Yield the managed edits of files among the declarations of a bundle, each with the bundle."""
+        for declaration in declarations:
+            if isinstance(declaration.properties, EditProperties) and is_managed(declaration):
+                yield bundle, Part(declaration.reference, declaration.type, declaration.properties)
+
+    def heirs(
+        self,
+        edits: Sequence[tuple[str, Part]],
+        is_owner: Callable[[str], bool],
+        canonical: Callable[[str], str],
+    ) -> dict[str, list[Heir]]:
+        """Return the heirs by owner. ``edits`` have an unknown origin.
+
+        Files are compared in their ``canonical`` form, because two bundles may spell one path differently.
+        """
+        result: dict[str, list[Heir]] = {}
+        receipts: dict[str, list[Receipt]] = {}
+        for receipt in self._receipts.all() if edits else ():
+            receipts.setdefault(canonical(receipt.path), []).append(receipt)
+        for bundle, edit in edits:
+            reference, file = str(edit.reference), edit.properties.file
+            edited = _object_of(edit.type.made(edit.properties))  # type: ignore[attr-defined]  # it is an edit
+            for receipt in receipts.get(canonical(file), ()):
+                for owner, made in receipt.edits.items():
+                    if owner != reference and _object_of(made) == edited and is_owner(owner):
+                        result.setdefault(owner, []).append(Heir(bundle, reference, file, receipt.path))
+        return result
+
+    def copy(self, owner: str, heir: Heir) -> None:
+        """Copy the receipt of the owner to an heir."""
+        made = self._receipts.edits_of(heir.owner_file).get(owner)
+        if made is not None:
+            made = msgspec.structs.replace(made, path=heir.file)
+            self._receipts.note(heir.file, {heir.reference: made}, {})
+
+    def forget(self, owner: str, heir: Heir) -> None:
+        """Remove the receipt of the former owner."""
+        self._receipts.forget(heir.owner_file, owner)
+
+
+def _object_of(made: Made) -> Hashable:
+    """Return the object of a receipt, without its value."""
+    is_tree = made.format in _TREES
+    path = tuple(made.key.split(".")) if is_tree and isinstance(made.key, str) else made.key
+    return made.lines[-1:], made.marker, is_tree, made.section, path
