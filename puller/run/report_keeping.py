@@ -17,7 +17,6 @@ from foundation.problems import Problem
 from hiera.errors import HieraError
 from hiera.sops.identities import find_published
 from puller.config.configuration import Configuration
-from puller.delivery.report_document import chosen_facts, joined_facts
 from puller.errors import ResourceError
 from puller.exit_status import ExitStatus
 from puller.reporting.history import Retention, forget_end, keep_end, save_report, save_status
@@ -111,6 +110,9 @@ class ReportKeeper(msgspec.Struct, frozen=True):
 
     def _facts(self) -> SentFacts:
         """Return the facts for the fleet. A run that did not read all manifests uses those of the last complete run."""
+        # With ``Delivery`` 8 % of an idle run, and most hosts send no reports.
+        from puller.delivery.report_document import chosen_facts, joined_facts
+
         reads = self.host.facts.reads
         with self.host.facts.unrecorded():
             facts = chosen_facts(self.host.facts, self.configuration.reports.facts, reads)
