@@ -2,7 +2,8 @@
 
 * An identity is a private key: a line ``AGE-SECRET-KEY-1…`` in a file, as ``age-keygen`` writes it, or an SSH key.
 * A recipient is its public part: ``age1…``, or ``ssh-ed25519 …``.
-* The library ``pyrage`` decrypts and encrypts. Files are read for the first encrypted file.
+* The library ``pyrage`` decrypts and encrypts. It takes 1 MiB of memory, so it is imported on use. Files are read for
+  the first encrypted file.
 * An unusable key never hides a usable key. It is named in a warning if another key takes its place, and in the error
   if none does. An encrypted file is not skipped then, because the unusable key may be the right one.
 * Messages never quote an identity.
@@ -13,14 +14,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
-import pyrage
-from pyrage import IdentityError, ssh, x25519
 
 from foundation.problems import DependsOn, Problem, ProblemCode
 from hiera.errors import EnvelopeError, RecipientError
+
+if TYPE_CHECKING:
+    from pyrage import ssh, x25519
 
 _RSA_IN_PEM: Final = b"-----BEGIN RSA PRIVATE KEY-----"
 _SSH_PRIVATE: Final = (b"-----BEGIN OPENSSH PRIVATE KEY-----", _RSA_IN_PEM)
@@ -66,6 +68,8 @@ class Identities(msgspec.Struct, frozen=True):
 
         Raises ``RecipientError`` if no identity opens it. Raises ``EnvelopeError`` if one of the keys is unusable.
         """
+        import pyrage  # 1 MiB of memory, only for hosts with encrypted files
+
         usable, damaged, unreadable = self._read_all(_identities_in)
         for text in sealed.values() if usable else ():
             try:
@@ -95,6 +99,8 @@ class Identities(msgspec.Struct, frozen=True):
 
     def seal(self, data: bytes) -> bytes:
         """Return data encrypted for the identities themselves. Raises ``EnvelopeError`` without one."""
+        import pyrage  # 1 MiB of memory, only for hosts with encrypted files
+
         own = [_parsed(recipient) for recipient in self.recipients()]
         if not own:
             raise EnvelopeError("", f"no key exists: {' and '.join(self.files)}")
@@ -103,6 +109,8 @@ class Identities(msgspec.Struct, frozen=True):
 
     def unseal(self, data: bytes) -> bytes | None:
         """Return data that ``seal`` encrypted, ``None`` for data of another key."""
+        import pyrage  # 1 MiB of memory, only for hosts with encrypted files
+
         usable, damaged, _ = self._read_all(_identities_in)
         self._report(damaged)
         try:
@@ -158,6 +166,8 @@ OPAQUE: Final = Identities(opaque=Opaque.BY_PLACE)
 
 def wrapped(key: bytes, recipient: str) -> str:
     """Return ``key`` encrypted for a recipient, armoured. Raises ``EnvelopeError`` for an invalid recipient."""
+    import pyrage  # 1 MiB of memory, only for hosts with encrypted files
+
     armoured: bytes = pyrage.encrypt(key, [_parsed(recipient)], armored=True)
     return armoured.decode()
 
@@ -178,6 +188,8 @@ def normalized(recipient: str) -> str:
 
 def new_identity() -> tuple[str, str]:
     """Return a new identity of age, and its recipient."""
+    from pyrage import x25519  # only for hosts with encrypted files
+
     identity = x25519.Identity.generate()
     return str(identity), str(identity.to_public())
 
@@ -195,9 +207,8 @@ def _recipients_in(data: bytes, path: str) -> Iterator[str]:
     if not data.startswith(_SSH_PRIVATE):
         yield from (str(identity.to_public()) for identity in _age_identities(data, path))
         return
-    # 65 % of an idle run, which parses no SSH key.
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
+    from cryptography.exceptions import UnsupportedAlgorithm  # cryptography takes 65 % of an idle run
+    from cryptography.hazmat.primitives import serialization  # see the line above
 
     is_pem = data.startswith(_RSA_IN_PEM)
     load = serialization.load_pem_private_key if is_pem else serialization.load_ssh_private_key
@@ -284,6 +295,8 @@ def _listed(sealed: Iterable[str], names: Mapping[str, str]) -> str:
 
 
 def _parsed(recipient: str) -> x25519.Recipient | ssh.Recipient:
+    import pyrage  # 1 MiB of memory, only for hosts with encrypted files
+
     try:
         if recipient.startswith("ssh-"):
             return pyrage.ssh.Recipient.from_str(recipient)
@@ -297,6 +310,8 @@ def _identities_in(data: bytes, path: str) -> Iterator[x25519.Identity | ssh.Ide
     if not data.startswith(_SSH_PRIVATE):
         yield from _age_identities(data, path)
         return
+    from pyrage import IdentityError, ssh  # only for hosts with encrypted files
+
     try:
         yield ssh.Identity.from_buffer(data)
     except IdentityError:
@@ -306,6 +321,8 @@ def _identities_in(data: bytes, path: str) -> Iterator[x25519.Identity | ssh.Ide
 
 def _age_identities(data: bytes, path: str) -> Iterator[x25519.Identity]:
     """Yield the usable identities in a file. Raises ``EnvelopeError`` behind them if a line is unusable."""
+    from pyrage import IdentityError, x25519  # only for hosts with encrypted files
+
     if data.startswith(_AGE_ENCRYPTED):
         raise _unusable(path, "is encrypted with a passphrase, which is not supported")
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
