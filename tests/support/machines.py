@@ -81,10 +81,19 @@ def add_dependencies(wheels: Path, codename: str, extra: str = "") -> None:
     )  # fmt: skip
 
 
-def mounts() -> list[str]:
-    """Return the mounts of this machine, without those of the disks that other tests use at the same time."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [line for line in lines if "/puller-machine-" not in line]
+def mounts(*directories: Path) -> list[str]:
+    """Return the mounts of this machine, without those of other tests, in temporary directories.
+
+    Mounts of trials and below ``directories`` are included.
+    """
+    temporary = (f"{MEMORY}/", f"{tempfile.gettempdir()}/")
+
+    def is_of_another(line: str) -> bool:
+        point = line.split()[4]
+        is_own = "puller-trial" in line or point.startswith(tuple(map(str, directories)))
+        return point.startswith(temporary) and not is_own
+
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if not is_of_another(line)]
 
 
 @contextlib.contextmanager

@@ -53,8 +53,8 @@ def test_a_bundle_is_tried_on_a_debian_of_which_nothing_changes(
     (tmp_path / "web" / "tests" / "one.yaml").write_text(
         f"os: debian-12\ntree: {json.dumps(str(debian_tree))}\nexpect: {{user#app: {{ensure: present}}}}\n"
     )
-    before = of_tree(debian_tree), accounts(), mounts()
+    before = of_tree(debian_tree), accounts(), mounts(debian_tree, tmp_path)
     status, output = execute("test", str(tmp_path / "web"), "--apply")
 
     assert status == 0, output
-    assert (of_tree(debian_tree), accounts(), mounts()) == before
+    assert (of_tree(debian_tree), accounts(), mounts(debian_tree, tmp_path)) == before

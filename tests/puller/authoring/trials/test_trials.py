@@ -9,7 +9,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from puller.errors import UsageError
 from puller.facts.given_facts import facts_of
 from puller.reporting.report import State
 from tests.support.machines import mounts
-from tests.support.processes import MEMORY
 
 pytestmark = pytest.mark.root
 
@@ -160,21 +158,11 @@ def test_types_of_the_machine_are_tried(bundle: Path, tree: Path) -> None:
 def test_nothing_of_the_tree_and_of_this_machine_is_changed(bundle: Path, tree: Path) -> None:
     def state() -> tuple[object, ...]:
         machine = sorted(os.listdir("/")), sorted(os.listdir("/etc"))
-        return contents(tree), contents(bundle), mounts_without_other_tests(bundle.parent), *machine
+        return contents(tree), contents(bundle), mounts(bundle.parent), *machine
 
     before = state()
     assert run_trial(trial_of(bundle, tree)).failures == []
     assert state() == before
-
-
-def mounts_without_other_tests(directory: Path) -> list[str]:
-    """Return the mounts of this machine. Other tests mount at the same time in their temporary directories."""
-    temporary = (f"{MEMORY}/", f"{tempfile.gettempdir()}/")
-    return [
-        line
-        for line in mounts()
-        if not line.split()[4].startswith(temporary) or str(directory) in line or "puller-trial" in line
-    ]
 
 
 @pytest.mark.everything
