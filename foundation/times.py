@@ -85,11 +85,9 @@ def is_duration(value: object) -> bool:
 
 
 def _seconds(text: str) -> float | None:
-    # findall skips unknown characters, so the parts must add up to the whole text.
-    pieces = re.findall(_PART, text)
-    if not pieces or "".join(number + unit for number, unit in pieces) != text:
+    if not re.fullmatch(f"({_PART})+", text):
         return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in pieces)
+    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
 
 
 def _invalid(value: object) -> ValueError:

@@ -18,7 +18,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from tests.support.rows import each_row
+
+pytestmark = pytest.mark.sources
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bundles", "foundation", "hiera", "puller")

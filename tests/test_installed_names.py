@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -94,6 +95,7 @@ def texts() -> Iterator[Path]:
                     yield path
 
 
+@pytest.mark.sources
 def test_no_text_installs_a_distribution_of_a_stranger() -> None:
     places = []
     for path in texts():

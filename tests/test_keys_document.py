@@ -86,6 +86,7 @@ class Follower:
 
 
 @pytest.mark.usefixtures("_office")
+@pytest.mark.everything
 def test_the_ceremonies_of_the_page_can_be_typed(
     tmp_path: Path, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:

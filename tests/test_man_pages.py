@@ -20,6 +20,8 @@ from puller.resources.registry import type_names
 ROOT = Path(__file__).parents[1]
 EPOCH = "1700000000"
 
+pytestmark = pytest.mark.sources
+
 
 @pytest.fixture(scope="module")
 def manual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:

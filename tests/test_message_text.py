@@ -5,7 +5,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.support.rows import each_row
+
+pytestmark = pytest.mark.sources
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bundles", "foundation", "hiera", "puller")

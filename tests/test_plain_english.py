@@ -4,6 +4,8 @@ import pytest
 
 from tests.plain_english import CONSTRUCTIONS, LIMITS, Sentence, excess, paragraphs, split
 
+pytestmark = pytest.mark.sources
+
 HARD = {
     "clause": "Return what is left behind.",
     "pronoun": "The run resumes one that was killed.",

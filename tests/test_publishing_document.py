@@ -43,6 +43,7 @@ def typed(line: str) -> str:
 
 
 @pytest.mark.usefixtures("_repository")
+@pytest.mark.everything
 def test_documented_session_equals_the_output() -> None:
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", SESSION, re.MULTILINE)
     assert len(steps) == 5

@@ -39,7 +39,7 @@ from bundles.format.tuf import Root, TargetFile, Targets
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.edition import Edition, first_root
 from bundles.publisher.files import make_directory
-from bundles.publisher.pruning import tidy
+from bundles.publisher.pruning import NOTES_FILE, Notes, save_notes, tidy
 from bundles.publisher.published import ROLES, Published, Record
 from bundles.publisher.settings import DEFAULT_LIFETIMES, Lifetimes, PruningRule
 from bundles.publisher.signing_keys import Passphrase, generate_key
@@ -269,6 +269,7 @@ def _fill(
         edition.sign_targets()
         edition.sign_timestamp()
         site.write(edition)
+        save_notes(directory / NOTES_FILE, Notes(shared=now()))  # nothing is shared yet
 
 
 def _settings_text(lifetimes: Mapping[str, str]) -> str:

@@ -570,6 +570,7 @@ def test_every_command_is_in_the_table() -> None:
 
 
 @pytest.mark.attack("credentials.output")
+@pytest.mark.everything
 def test_no_command_says_a_canary(aviary: Aviary, monkeypatch: pytest.MonkeyPatch) -> None:
     host, home = aviary.host, aviary.home
     host.run()

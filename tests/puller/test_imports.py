@@ -109,17 +109,20 @@ def graph() -> Any:
     return layout.imports(ROOT)
 
 
+@pytest.mark.sources
 def test_folders_import_only_documented_folders(graph: Any) -> None:
     """See the table of docs/architecture.md. Imports within functions and for type checkers count."""
     assert layout.violations(ROOT, graph) == []
 
 
+@pytest.mark.sources
 def test_no_modules_import_each_other(graph: Any) -> None:
     """Neither modules nor rooms import each other, directly or indirectly."""
     assert layout.circles(graph) == []
     assert layout.circles(layout.rooms(graph)) == []
 
 
+@pytest.mark.sources
 def test_a_kind_of_resource_imports_no_other_kind(graph: Any) -> None:
     """Code that two kinds share is beside their folders."""
     kinds = [path.name for path in (ROOT / "puller/resources").iterdir() if (path / "__init__.py").exists()]

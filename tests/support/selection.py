@@ -1,9 +1,9 @@
 """A plugin that selects the tests of a run and reports the tests that it leaves out.
 
 * A plain run covers each behaviour once and needs only Python and the extra ``test``. It leaves out tests with a mark
-  of `LEFT_OUT`: matrices and slow cases (``everything``), and tests that need nginx, a booted Debian, the extra
-  ``check``, other tools, or clones of the repository. It also leaves out tests that need root if it runs as an ordinary
-  user. Installed tools make no difference, so that the same tests run everywhere.
+  of `LEFT_OUT`: matrices and slow cases (``everything``), checks of texts and sources, and tests that need nginx, a
+  booted Debian, the extra ``check``, other tools, or clones of the repository. It also leaves out tests that need root
+  if it runs as an ordinary user. Installed tools make no difference, so that the same tests run everywhere.
 * The mark ``representatives(count)`` keeps that many variants of a parametrised test in a plain run, evenly spread.
   The other variants count as marked with ``everything``.
 * Without that mark, a plain run takes one variant of a test that uses a fixture of `STORY_FIXTURES`.
@@ -43,12 +43,14 @@ LEFT_OUT = {
     "eyaml": 300,
     "softhsm": 300,
     "promtool": 300,
+    "object_store": 300,
     "postgresql": 600,
     "nftables": 300,
     "chromium": 600,
     "node": 300,
     "sops": 300,
     "shells": 300,
+    "sources": 300,
     "everything": 600,
 }
 

@@ -9,14 +9,13 @@ import shutil
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.support.machines import copied, run_checked, run_in
+from tests.support.object_store import served_store
 from tests.system.test_agent_packages import NEXT, ROOT, Releases, packed_again, releases, version
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
@@ -197,6 +196,7 @@ def shell(root: Path, command: str, status: int = 0) -> str:
 
 
 @pytest.mark.parametrize("codename", ["bookworm", "trixie"])
+@pytest.mark.filterwarnings("ignore")  # warnings of boto3 and moto
 def test_apt_installs_upgrades_and_downgrades_with_state(
     codename: str, releases: Releases, served: tuple[Path, str], key: str, tmp_path: Path
 ) -> None:
@@ -232,10 +232,7 @@ def test_apt_installs_upgrades_and_downgrades_with_state(
 
 
 def assert_libraries_come_with_packages(root: Path, bucket: str) -> None:
-    """The error of a missing library prints the command that installs it.
-
-    All servers of a process share their buckets.
-    """
+    """The error of a missing library prints the command that installs it."""
     (root / "srv/reports").mkdir()
     command = "puller fleet import reports --store fleet.db"
     assert "Run: apt install puller-fleet" in shell(root, command, status=64)
@@ -246,15 +243,8 @@ def assert_libraries_come_with_packages(root: Path, bucket: str) -> None:
     missing = shell(root, f"{push} || true")
     assert "Run: apt install puller-s3" in missing
     shell(root, "apt-get install -qy --no-install-recommends puller-s3")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        address = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-        creation = urllib.request.Request(f"{address}/{bucket}", method="PUT")
-        urllib.request.urlopen(creation, timeout=30).close()
-        account = "AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b AWS_DEFAULT_REGION=us-east-1"
+    account = "AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b AWS_DEFAULT_REGION=us-east-1"
+    with served_store(root / "srv", bucket) as client:
+        address = client.meta.endpoint_url
         shell(root, f"export {account} AWS_ENDPOINT_URL={address}; puller site push s s3://{bucket}/site")
-        with urllib.request.urlopen(f"{address}/{bucket}?list-type=2", timeout=30) as listing:
-            assert b"<Key>site/metadata/timestamp.json</Key>" in listing.read()
-    finally:
-        server.stop()
+        assert client.head_object(Bucket=bucket, Key="site/metadata/timestamp.json")["ContentLength"]

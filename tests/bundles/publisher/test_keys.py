@@ -85,7 +85,7 @@ def pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed448.Ed448Private
     ("contents", "message"),
     [
         (pem(ec.generate_private_key(ec.SECP256R1())), "is a key of type EC.*, expected Ed25519"),
-        (pem(rsa.generate_private_key(65537, 2048)), "is a key of type RSA, expected Ed25519"),
+        (pem(rsa.generate_private_key(65537, 1024)), "is a key of type RSA, expected Ed25519"),
         (pem(ed448.Ed448PrivateKey.generate()), "is a key of type Ed448, expected Ed25519"),
         (b"", "is not a private key in PEM form"),
         (b"garbage", "is not a private key in PEM form"),

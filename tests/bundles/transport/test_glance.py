@@ -61,6 +61,8 @@ class Server:
 
     def close(self) -> None:
         self.answers = []
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join()  # otherwise it could accept from the next socket with the same descriptor
         self._listening.close()
 
 

@@ -59,9 +59,11 @@ def talking(talk: Talk, tls: ssl.SSLContext | None = None) -> Iterator[int]:
             while True:
                 threading.Thread(target=attend, args=(listener.accept()[0],), daemon=True).start()
 
-    threading.Thread(target=accept, daemon=True).start()
+    thread = threading.Thread(target=accept)
+    thread.start()
     yield listener.getsockname()[1]
     listener.shutdown(socket.SHUT_RDWR)
+    thread.join()  # otherwise it could accept from the next socket with the same descriptor
     listener.close()
 
 

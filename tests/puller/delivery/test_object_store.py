@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
-import requests
-from moto.server import ThreadedMotoServer
 
 from foundation.extras import how_to_install
 from puller.delivery.report_document import unpack
+from tests.support.object_store import served_store
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Outcome
@@ -24,27 +22,9 @@ pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """Yield a client of a local store with an empty bucket ``reports``. boto3 finds the store in the environment."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "host",
-        "AWS_SECRET_ACCESS_KEY": "very-secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_CONFIG_FILE": str(tmp_path / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    requests.post(f"http://{host}:{port}/moto-api/reset", timeout=30)  # all moto servers share one state
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="reports")
-    yield client
-    client.close()
-    server.stop()
+def store(tmp_path: Path) -> Iterator[Any]:
+    with served_store(tmp_path, "reports") as client:
+        yield client
 
 
 def run(host: Host) -> Outcome:
@@ -59,6 +39,7 @@ def keys(store: Any) -> list[str]:
     return [item["Key"] for item in store.list_objects_v2(Bucket="reports").get("Contents", [])]
 
 
+@pytest.mark.object_store
 @pytest.mark.parametrize(
     ("location", "prefix"), [("s3://reports", ""), ("s3://reports/a/b/", "a/b/"), ("s3://reports/a", "a/")]
 )
@@ -74,6 +55,7 @@ def test_a_report_is_an_object_below_the_prefix(
     assert unpack(result["Body"].read()).startswith(b"{")
 
 
+@pytest.mark.object_store
 def test_refused_report_waits_until_the_cause_is_fixed(settled: Host, store: Any) -> None:
     settled.configure(reports={"to": ["s3://nowhere/x"], "send_timeout": "30s"})
     assert "NoSuchBucket. Check the credentials" in run(settled).output
@@ -82,6 +64,7 @@ def test_refused_report_waits_until_the_cause_is_fixed(settled: Host, store: Any
     assert store.list_objects_v2(Bucket="nowhere")["KeyCount"] == 2
 
 
+@pytest.mark.object_store
 def test_silent_store_costs_its_time_limit(
     settled: Host, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

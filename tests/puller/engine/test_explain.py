@@ -332,6 +332,7 @@ def secretive(host: Host, publisher: Publisher) -> Host:
     return with_role(host, "db")
 
 
+@pytest.mark.everything
 def test_encrypted_password_is_used_and_never_shown(
     secretive: Host, execute: Execute, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,12 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.puller.fleet.conftest import ago
 from tests.simulators import fleet
+from tests.support.object_store import served_store
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute
@@ -177,27 +176,13 @@ def test_a_store_that_is_not_there_is_said(tmp_path: Path, execute: Execute) -> 
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "fleet",
-        "AWS_SECRET_ACCESS_KEY": "very-secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_CONFIG_FILE": str(tmp_path / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="fleet")
-    yield client
-    client.close()
-    server.stop()
+def bucket(tmp_path: Path) -> Iterator[Any]:
+    with served_store(tmp_path, "fleet") as client:
+        yield client
 
 
-@pytest.mark.filterwarnings("ignore")  # warnings of boto3 and moto, as in the tests of pushing
+@pytest.mark.object_store
+@pytest.mark.filterwarnings("ignore")  # warnings of boto3 and moto
 def test_object_store_reports_are_imported_once_and_removed(
     bucket: Any, place: Path, tmp_path: Path, now: datetime, execute: Execute
 ) -> None:
@@ -218,6 +203,7 @@ def test_object_store_reports_are_imported_once_and_removed(
     assert "NoSuchBucket" in output
 
 
+@pytest.mark.object_store
 @pytest.mark.filterwarnings("ignore")
 def test_an_object_that_is_removed_meanwhile_is_no_failure(
     bucket: Any, place: Path, tmp_path: Path, now: datetime, monkeypatch: pytest.MonkeyPatch, execute: Execute

@@ -48,6 +48,7 @@ def test_slow_server_delays_a_run_up_to_the_limit(settled: Host, server: MoodySe
 
 
 @pytest.mark.attack("slow.body")
+@pytest.mark.everything
 def test_the_limit_is_for_all_files_together(settled: Host, server: MoodyServer, tmp_path: Path) -> None:
     """Each of the ten documents times out after half a second of silence."""
     (tmp_path / "elsewhere").mkdir()

@@ -150,7 +150,7 @@ def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: i
 @pytest.mark.representatives(1)
 def test_a_signal_at_any_moment_of_a_download_ends_the_run(host: Host, server: MoodyServer) -> None:
     """A test with more signals follows, which a plain test run leaves out."""
-    assert_signals_end_runs(host, server, 12, seed=int.from_bytes(os.urandom(4)))
+    assert_signals_end_runs(host, server, 6, seed=int.from_bytes(os.urandom(4)))
 
 
 @contextmanager

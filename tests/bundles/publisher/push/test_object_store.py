@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from bundles.errors import PublishError
 from bundles.publisher.push.plan import files_of
 from bundles.publisher.push.push import Push, open_destination
 from tests.bundles.publisher.push.conftest import Silent
+from tests.support.object_store import served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,25 +26,9 @@ pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """Yield a client of a store with the empty bucket ``sites``. boto3 finds it by the environment."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "publisher",
-        "AWS_SECRET_ACCESS_KEY": "very-secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_CONFIG_FILE": str(tmp_path / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="sites")
-    yield client
-    client.close()
-    server.stop()
+def store(tmp_path: Path) -> Iterator[Any]:
+    with served_store(tmp_path, "sites") as client:
+        yield client
 
 
 def _keys(store: Any) -> dict[str, int]:
@@ -53,6 +36,7 @@ def _keys(store: Any) -> dict[str, int]:
     return {item["Key"]: item["Size"] for item in result}
 
 
+@pytest.mark.object_store
 def test_push_to_an_object_store_copies_only_changes(publisher: Publisher, store: Any) -> None:
     watch = Silent()
 
@@ -77,6 +61,7 @@ def test_push_to_an_object_store_copies_only_changes(publisher: Publisher, store
     assert push() == ()
 
 
+@pytest.mark.object_store
 @pytest.mark.everything
 def test_removed_files_go_and_foreign_files_stay(publisher: Publisher, store: Any) -> None:
     store.put_object(Bucket="sites", Key="index.html", Body=b"mine")
@@ -88,6 +73,7 @@ def test_removed_files_go_and_foreign_files_stay(publisher: Publisher, store: An
     assert "metadata/77.snapshot.json" not in _keys(store)
 
 
+@pytest.mark.object_store
 def test_a_bucket_that_is_not_there_is_told_without_credentials(publisher: Publisher, store: Any) -> None:
     destination = open_destination("s3://nowhere/puller")
     with pytest.raises(PublishError) as failure:
@@ -122,6 +108,7 @@ class _Nonsense(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.object_store
 @pytest.mark.parametrize("bucket", ["length", "elsewhere"])
 def test_invalid_answer_of_a_store_is_reported(
     bucket: str, store: Any, monkeypatch: pytest.MonkeyPatch
