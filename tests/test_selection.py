@@ -24,6 +24,12 @@ from hypothesis import given, settings, strategies
 def test_matrix(number):
     pass
 
+@pytest.mark.sample(2)
+@pytest.mark.representatives(1)
+@pytest.mark.parametrize("number", range(5))
+def test_sampled(number):
+    pass
+
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.crash), 5])
 def test_sweep(step):
@@ -71,6 +77,7 @@ def test_left_out_is_the_complement_of_a_plain_run(tmp_path: Path) -> None:
     matrix = [f"test_it.py::test_matrix[{number}]" for number in range(7)]
     assert plain == {
         "test_it.py::test_story[0]",
+        "test_it.py::test_sampled[0]",
         matrix[0],
         matrix[3],
         matrix[6],
@@ -80,7 +87,9 @@ def test_left_out_is_the_complement_of_a_plain_run(tmp_path: Path) -> None:
     }
     assert plain & left_out == {GENERATED}
     assert plain | left_out == everything
-    assert len(everything) == 19
+    assert len(everything) == 21
+    complete = collect(tmp_path, "--everything", "--thorough")
+    assert complete - everything == {f"test_it.py::test_sampled[{number}]" for number in (1, 2, 3)}
     assert "test_it.py::test_slow_sweep[5]" not in everything, "it tries a part of the steps of [1]"
 
 

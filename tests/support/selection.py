@@ -14,15 +14,16 @@
   ``--everything`` runs both. With ``-m`` the expression alone decides.
 * ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs the tools of all tests.
 * The left-out tests are ordered for the workers (`tests/support/ordering.py`).
-* ``--thorough`` takes hours. It runs long stories and crash matrices completely, of which other runs try samples, and
-  the tests with the mark ``thorough``.
+* ``--thorough`` takes hours. It runs long stories and matrices completely, of which other runs try samples, and the
+  tests with the mark ``thorough``. The mark ``sample(count)`` keeps that many variants of a parametrised test in other
+  runs, evenly spread.
 
 The workers of pytest-xdist send their counts to the process that started them.
 """
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after Hypothesis marks its tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    others = find_others(items)
+    others = find_surplus([item for item in items if not find_mark(item)], most_variants)
     reasons = {item: find_mark(item) or ("everything" if item in others else None) for item in items}
     for item, mark in reasons.items():
         if mark in LEFT_OUT and not item.get_closest_marker("timeout"):
@@ -92,6 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     redundant = {item for item in items if is_redundant(item)}
     if not config.option.thorough:
         redundant |= {item for item in items if item.get_closest_marker("thorough")}
+        redundant |= find_surplus(items, sample_size)
     selected = [
         item for item in items if item not in redundant and is_selected(item, reasons[item], config.option)
     ]
@@ -130,14 +132,14 @@ def find_mark(item: pytest.Item) -> str | None:
     return next((mark for mark in marks if mark in names), None)
 
 
-def find_others(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return the variants that do not represent their test. Variants with another mark do not count."""
+def find_surplus(items: list[pytest.Item], most: Callable[[pytest.Item], int]) -> set[pytest.Item]:
+    """Return the variants that do not represent their test. ``most`` returns how many variants do, or 0 for all."""
     variants: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if most_variants(item) and not find_mark(item):
+        if most(item):
             variants[item.nodeid.partition("[")[0]].append(item)
     return {item for group in variants.values() for item in group} - {
-        item for group in variants.values() for item in spread(group, most_variants(group[0]))
+        item for group in variants.values() for item in spread(group, most(group[0]))
     }
 
 
@@ -146,6 +148,12 @@ def most_variants(item: pytest.Item) -> int:
     if mark := item.get_closest_marker("representatives"):
         return int(mark.args[0])
     return 0 if STORY_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) else 1
+
+
+def sample_size(item: pytest.Item) -> int:
+    """Return the number of variants that runs without ``--thorough`` take of a test, or 0 for all."""
+    mark = item.get_closest_marker("sample")
+    return int(mark.args[0]) if mark else 0
 
 
 def spread(variants: list[pytest.Item], count: int) -> Iterator[pytest.Item]:

@@ -213,10 +213,11 @@ def version() -> str:
     ("codename", "names"),
     [
         ("bookworm", ("puller", "puller-s3")),
-        pytest.param("bookworm", ("puller-fleet",), marks=pytest.mark.thorough),
-        pytest.param("trixie", ("puller",), marks=pytest.mark.thorough),
+        ("bookworm", ("puller-fleet",)),
+        ("trixie", ("puller",)),
     ],
 )
+@pytest.mark.thorough
 def test_lintian_has_no_errors(releases: Releases, codename: str, names: tuple[str, ...]) -> None:
     """Lintian reads every file, which takes half a minute for a package. The others differ only in their libraries."""
     built = releases[codename]
@@ -362,6 +363,7 @@ def test_package_manages_a_machine_through_upgrade_and_purge(releases: Releases)
 
 
 @pytest.mark.booted
+@pytest.mark.thorough
 def test_debian_13_package_manages_and_upgrades_a_machine(releases: Releases, tmp_path: Path) -> None:
     """The unit of the package upgrades to a later version, then to a version that does not start, and back."""
     built = releases["trixie"]

@@ -373,6 +373,7 @@ def parameters_of(configured: Configured) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("codename", ["bookworm", "trixie"], ids=["Debian 12", "Debian 13"])
+@pytest.mark.sample(1)
 def test_a_hardened_machine(isolated: Any, codename: str) -> None:
     packages = ("openssh-server", "libpam-pwquality", "nano")
     with isolated(*packages, codename=codename) as configured:

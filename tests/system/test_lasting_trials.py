@@ -148,6 +148,7 @@ def pass_trial(story: Story, machine: Machine, version: str) -> None:
 
 
 @pytest.mark.parametrize("codename", ["bookworm", "trixie"], ids=["Debian 12", "Debian 13"])
+@pytest.mark.sample(1)
 def test_each_failed_trial_is_rolled_back(debian_with: Any, tmp_path: Path, codename: str) -> None:
     with debian_with(codename=codename) as disk:
         story = Story(tmp_path, disk)

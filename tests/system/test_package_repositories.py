@@ -195,7 +195,7 @@ def shell(root: Path, command: str, status: int = 0) -> str:
     return output
 
 
-@pytest.mark.parametrize("codename", ["bookworm", "trixie"])
+@pytest.mark.parametrize("codename", ["bookworm", pytest.param("trixie", marks=pytest.mark.thorough)])
 @pytest.mark.filterwarnings("ignore")  # warnings of boto3 and moto
 def test_apt_installs_upgrades_and_downgrades_with_state(
     codename: str, releases: Releases, served: tuple[Path, str], key: str, tmp_path: Path

@@ -112,6 +112,7 @@ def disk(debian_with: Any, request: pytest.FixtureRequest) -> Iterator[Path]:
         yield root
 
 
+@pytest.mark.sample(1)
 def test_trial_continues_after_the_reboot(disk: Path, tmp_path: Path) -> None:
     story = Story(tmp_path, disk)
     later = datetime.now(UTC) + timedelta(hours=6)

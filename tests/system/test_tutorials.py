@@ -124,6 +124,7 @@ def test_the_ten_lines_of_the_readme_work(machine: Machine) -> None:
     assert "web 1.0.0 is enforced" in done.stdout
 
 
+@pytest.mark.sample(1)
 def test_the_quick_start_works_as_shown(machine: Machine) -> None:
     follow(DOCS / "quick-start.md", {"": [machine]}, compare=not is_packaged(machine.root))
 
@@ -165,6 +166,7 @@ def with_shared_directory(text: str) -> str:
     return text.replace("scp -q site/root.json root@$host:/etc/puller/", "cp site/root.json /hosts/$host/")
 
 
+@pytest.mark.sample(1)
 def test_the_first_fleet_works_as_shown(tree: Path) -> None:
     assert shutil.which("ip"), "ip is not installed (Debian: apt-get install iproute2)"
     with fleet(tree) as (control, hosts):

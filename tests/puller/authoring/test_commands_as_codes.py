@@ -133,6 +133,7 @@ def test_commands_need_no_text_of_a_bundle(
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
 @pytest.mark.everything
+@pytest.mark.sample(6)
 def test_commands_need_no_text_of_an_example(
     tmp_path: Path, bundle: Path, decide: Decide, monkeypatch: pytest.MonkeyPatch, thorough: bool
 ) -> None:

@@ -143,6 +143,7 @@ def test_an_example_has_no_wrong_name(bundle: Path) -> None:
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
 @pytest.mark.representatives(1)
+@pytest.mark.sample(8)
 def test_a_misspelt_name_that_fails_on_a_host_is_found(bundle: Path, copied: Path) -> None:
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]
@@ -204,6 +205,7 @@ def linted(directory: Path, facts: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("kind", ["a file removed", "a quote or bracket dropped"])
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
 @pytest.mark.representatives(1)
+@pytest.mark.sample(12)
 def test_mutations_that_break_a_host_are_found(bundle: Path, kind: str, copied: Path) -> None:
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]
@@ -255,6 +257,7 @@ def scalars(text: str) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
 @pytest.mark.hypothesis  # the gate tries more leaves
 @pytest.mark.representatives(1)
+@pytest.mark.sample(8)
 def test_a_misspelt_leaf_that_fails_on_a_host_is_found(bundle: Path, copied: Path) -> None:
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]

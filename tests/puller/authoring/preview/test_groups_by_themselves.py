@@ -85,6 +85,7 @@ def plain(comparison: Comparison) -> list[Any]:
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("broken", ["{{ facts.ip }}", "x"])
 @pytest.mark.hypothesis
+@pytest.mark.sample(1)
 def test_each_machine_of_a_fleet_gets_its_own_result(tmp_path: Path, broken: str) -> None:
     old, new = side(tmp_path / "old", 1, "x"), side(tmp_path / "new", 2, broken)
 

@@ -131,6 +131,7 @@ EXAMPLES = max(8, settings().max_examples // 3)
 @pytest.mark.parametrize("name", list(BUNDLES))
 @pytest.mark.hypothesis
 @pytest.mark.representatives(2)
+@pytest.mark.sample(12)
 def test_shared_results_equal_separate_results(tmp_path: Path, name: str) -> None:
     by_itself = resolver(tmp_path / "b", *BUNDLES[name])
 
@@ -147,6 +148,7 @@ def test_shared_results_equal_separate_results(tmp_path: Path, name: str) -> Non
 @pytest.mark.parametrize("name", list(BUNDLES))
 @pytest.mark.hypothesis
 @pytest.mark.representatives(2)
+@pytest.mark.sample(12)
 def test_facts_of_a_report_give_the_same_outcome(tmp_path: Path, name: str) -> None:
     by_itself = resolver(tmp_path / "b", *BUNDLES[name])
 

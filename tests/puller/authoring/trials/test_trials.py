@@ -255,6 +255,7 @@ SAME = "read v < {0}; echo $v > {0}"
     ],
 )
 @pytest.mark.representatives(1)
+@pytest.mark.sample(8)
 def test_mounting_command_reaches_no_device_or_setting(bundle: Path, tree: Path, command: str) -> None:
     for program in ("mount", "umount", "unshare"):
         install(program, tree)

@@ -60,6 +60,7 @@ def made_and_left(story: Story) -> list[str]:
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize("last", ["replaced", "given up"])
 @pytest.mark.representatives(1)
+@pytest.mark.sample(14)
 def test_object_of_a_person_survives_two_trials(two: Story, person: str, made: str, last: str) -> None:
     """A trial removes the object, another bundle creates an object at its path, and both trials end."""
     PEOPLE[person](two.machine / "T")
@@ -279,6 +280,7 @@ def test_object_of_puller_stays_its_own_after_a_removal_on_trial(story: Story, m
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize("first", ["absent", "file"])
 @pytest.mark.representatives(1)
+@pytest.mark.sample(14)
 def test_object_returns_after_trials_without_any_pass(
     story: Story, person: str, made: str, first: str
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["given up", "rolled back"])
 @pytest.mark.representatives(1)
+@pytest.mark.sample(12)
 def test_a_leftover_of_a_trial_is_back_after_a_rollback(story: Story, kind: str, ending: str) -> None:
     story.publish("1", story.resource(kind))
     story.run()
