@@ -16,9 +16,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from puller.cli.streams import steady, take_note
-from puller.system.processes import reset_inherited
-
 if TYPE_CHECKING:
     from bundles.confined.network import Network
 
@@ -30,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a documented status. Errors are sentences on stderr."""
     # A run is short and uses most of its objects until its end, so the search finds very little.
     gc.set_threshold(_OBJECTS)
+    from puller.cli.streams import steady, take_note  # 1 % of an idle run with the default threshold
+    from puller.system.processes import reset_inherited
+
     # 1. Before the first child process: if SIGCHLD is ignored, every command seems to end with exit code 0.
     reset_inherited()
     note = take_note()
