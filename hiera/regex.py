@@ -100,7 +100,7 @@ def _repeats_anywhere(pattern: re.Pattern[str]) -> bool:
 
 
 def _quoted(pattern: str) -> str:
-    if meter.secret:  # the pattern may come from a secret
+    if meter.depth and meter.secret:  # the pattern may come from a secret of this evaluation
         return "a pattern"
     return f"pattern {pattern if len(pattern) <= _SHOWN else pattern[:_SHOWN] + '…'!r}"
 

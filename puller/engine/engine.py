@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     noop: bool = False
     only: Sequence[str] = ()
-    """The references that select a part of the catalog. Empty: the whole catalog."""
+    """The references that select a part of the catalog, whose order is already shortened. Empty: all of it."""
     diffs: bool = False
     """Make diffs of changed text, for people."""
     diff_limit: int | None = None
@@ -77,8 +77,9 @@ class Engine:
 
     The steps for one resource (``docs/resources/common.md``):
 
-    1. A resource that cannot be resolved here, is not managed, or has unmet requirements gets its event at once. So
-       does a subscriber of a resource that has not succeeded. Its refresh stays pending.
+    1. A resource that cannot be resolved here, that ``control`` excludes (``puller.engine.conditions``), or that has
+       unmet requirements gets its event at once. So does a subscriber of a resource that has not succeeded. Its refresh
+       stays pending.
     2. Choose the provider. A change of a subscription, in this run or in an interrupted run, makes a refresh due. A
        change of a resource in ``reload`` makes a reload due.
     3. Read the current state.

@@ -8,8 +8,9 @@
   as a whole.
 * A derived value is shown with its expression and the inputs of the expression.
 * All results are plain values. Secrets are masked, wherever their annotation is.
-* ``why`` prints the reasons of the last report. ``puller.engine.engine`` decides about skipped resources, and
-  ``differences`` of the resource (``puller/resources/files/file.py`` for a file) about changes.
+* ``why`` returns the reasons of an event of the last report. ``puller.engine.engine`` decides about skipped resources,
+  ``puller.engine.conditions`` about ``if`` and ``unless``, and the resource type about differences
+  (``puller/resources/files/file.py`` for a file).
 """
 
 from collections.abc import Container, Iterator, Mapping

@@ -272,5 +272,16 @@ def _last_run(result: Mapping[str, Any], about: _Subject) -> dict[str, Any]:
     desired = (result["resource"], result.get("applied", []))
     event = next((one for one in about.bundle.events if (one.reference, one.applied) == desired), None)
     if event is None:
-        return {"last_run": {**last, "state": "not in that run"}}
+        return {
+            "last_run": {**last, "state": "not in that run", "why": _why_absent(about.report, about.bundle)}
+        }
     return {"last_run": {**last, "state": str(event.state), "why": why(event)}}
+
+
+def _why_absent(report: Report, bundle: BundleReport) -> list[str]:
+    """Return why a run has no event for a declared resource, if the report says so."""
+    if report.paused:
+        return [f"nothing was applied: {report.paused}"]
+    if bundle.outcome != "applied":
+        return [bundle.outcome] if bundle.outcome else []
+    return [f"the run was limited by --only {' --only '.join(report.only)}"] if report.only else []

@@ -78,6 +78,7 @@ class File(Resource[FileProperties, FileState]):
     _content: Content | None = None
 
     def look(self) -> FileState:
+        """Read the path. Content is compared only for a regular file. A file without declared content has the same."""
         properties = self.properties
         status = self.context.system.lstat(properties.name)
         if status is None or properties.ensure != "present" or not stat.S_ISREG(status.st_mode):

@@ -1,6 +1,7 @@
 """Holds of a host and of its bundles: rollouts, the quarantine, ``puller disable``, pins and windows.
 
-* The texts of all holds are here, except those of rejected versions (``puller/run/bundle_run.py``).
+* The texts of all holds are here, except those of rejected versions (``puller/run/bundle_run.py``) and of windows
+  (``puller/values/maintenance.py``).
 * The hold of ``puller disable`` is in force until ``puller enable`` or until its end. Runs never remove its file, since
   an operator may be replacing it, and a wrong clock must not end it permanently.
 * A hold that cannot be read is in force. Damage must not restart updates that an operator has stopped.

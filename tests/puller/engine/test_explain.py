@@ -191,6 +191,25 @@ def test_notes_of_the_last_run_are_reasons() -> None:
     assert why(event) == ["/srv/work has work, so it stays"]
 
 
+def test_run_without_the_resource_has_a_reason(settled: Host, explain: Any) -> None:
+    path = f"file#{settled.machine}/app.conf"
+
+    def last() -> tuple[str, list[str]]:
+        result = explain(settled, path)[1]["last_run"]
+        return result["state"], result["why"]
+
+    assert settled.run("--only", f"file#{settled.machine}/page").status == 0
+    assert last() == ("not in that run", [f"the run was limited by --only file#{settled.machine}/page"])
+    assert settled.puller("disable", "--until", "2h", "--reason", "maintenance of the rack").status == 0
+    settled.run()
+    state, (why,) = last()
+    assert state == "not in that run"
+    assert why.startswith("nothing was applied: ")
+    assert "maintenance of the rack" in why
+    text = explain(settled, path, text=True)
+    assert f"\n    {why}\n" in text
+
+
 def test_template_and_condition_inputs_are_listed(settled: Host, explain: Any) -> None:
     _, result = explain(settled, f"file#{settled.machine}/page")
     used = uses(result)
