@@ -102,7 +102,9 @@ def _repeats_anywhere(pattern: re.Pattern[str]) -> bool:
 def _quoted(pattern: str) -> str:
     if meter.depth and meter.secret:  # the pattern may come from a secret of this evaluation
         return "a pattern"
-    return f"pattern {pattern if len(pattern) <= _SHOWN else pattern[:_SHOWN] + '…'!r}"
+    if len(pattern) > _SHOWN:  # a mask would not find a part of a secret
+        return f"a pattern of {len(pattern)} characters"
+    return f"pattern {pattern!r}"
 
 
 def _under_timer(operation: Callable[[], _Answer]) -> _Answer:

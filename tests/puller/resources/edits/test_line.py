@@ -9,6 +9,7 @@ import pytest
 from foundation.formatting import lines
 from hiera.limits import meter
 from puller.errors import ManifestError
+from tests.support.stories import Execute
 
 Apply = Callable[..., Any]
 
@@ -226,6 +227,29 @@ def test_pattern_has_a_time_limit(
     (event,) = apply({"line#it": {"path": str(path), **properties}}).values()
     assert event.errors == [f"{path}: pattern '(a+)+$' took more than 0.1 s on 61 characters"]
     assert path.read_text() == "first\n" + "a" * 60 + "!\n"
+
+
+@pytest.mark.parametrize("length", [3, 100])
+def test_sensitive_pattern_is_in_no_message(
+    tmp_path: Path, execute: Execute, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    monkeypatch.setattr("hiera.regex.TIME_LIMIT", 0.1)
+    (tmp_path / "file").write_text("a" * 60 + "!\n")
+    (tmp_path / "manifest.yaml").write_text(
+        f"""\
+data:
+  # @sensitive
+  pattern: (a+)+$|{"secret" * length}
+resources:
+  - line:
+      - it: {{path: {tmp_path}/file, line: b, match: "{{{{ data.pattern }}}}"}}
+"""
+    )
+    _, output = execute("apply", str(tmp_path), "--state-directory", str(tmp_path / "state"))
+    assert "took more than 0.1 s on 61 characters" in output
+    assert "secret" not in output
+    states = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert not [path for path in states if b"secret" in path.read_bytes()]
 
 
 def test_repetition_is_refused_on_a_very_long_line(
