@@ -1,7 +1,7 @@
 """An object store with the S3 API, simulated by moto, for tests with the mark ``object_store``."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ def served_store(tmp_path: Path, bucket: str) -> Iterator[Any]:
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        stack.callback(server.stop)
         for name, value in {
             "AWS_ENDPOINT_URL": f"http://{host}:{port}",
             "AWS_ACCESS_KEY_ID": "publisher",
@@ -30,8 +31,6 @@ def served_store(tmp_path: Path, bucket: str) -> Iterator[Any]:
         }.items():
             patch.setenv(name, value)
         requests.post(f"http://{host}:{port}/moto-api/reset", timeout=30)  # all moto servers share one state
-        client = boto3.client("s3")
+        client = stack.enter_context(closing(boto3.client("s3")))
         client.create_bucket(Bucket=bucket)
         yield client
-        client.close()
-    server.stop()
