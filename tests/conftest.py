@@ -15,6 +15,7 @@ import pytest
 from bundles.confined.current import confined
 from bundles.confined.network import Network
 from bundles.publisher.lifecycle import make_site
+from tests.support.sites import BIN_BITS
 from tests.support.stories import Execute, Host, Publisher, Web, WebServer, execute_here
 from tests.support.sweeps import Sweep
 
@@ -126,8 +127,8 @@ def execute() -> Execute:
 
 @pytest.fixture(scope="session")
 def new_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """New site of ``puller site init``, made once: creating a site takes longer than many of the stories."""
-    return make_site(tmp_path_factory.mktemp("publisher") / "site", None).directory
+    """New site with 16 bins, made once: creating a site takes longer than many of the stories."""
+    return make_site(tmp_path_factory.mktemp("publisher") / "site", None, bin_bits=BIN_BITS).directory
 
 
 @pytest.fixture

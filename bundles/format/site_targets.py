@@ -33,7 +33,7 @@ from foundation.times import zulu_text
 
 BIN_PREFIX = "bin"
 BIN_BITS = 6
-"""64 bins: with 1,000 bundles, each bin has 31 targets in 5 KB, and the snapshot has 8 KB for all of them."""
+"""A new site has 64 bins. With 1,000 bundles, each bin has 31 targets in 5 KB, and the snapshot has 8 KB."""
 
 BIN_NAME = "x-puller-bin"
 """The field of a bin with its own name."""
@@ -41,7 +41,7 @@ BIN_NAME = "x-puller-bin"
 _FILE = rf"{BIN_PREFIX}-[0-9a-f]{{1,8}}\.json"
 
 
-def bin_of(path: str, bits: int = BIN_BITS) -> str:
+def bin_of(path: str, bits: int) -> str:
     """Return the name of the bin for the target ``path``, among two to the power of ``bits``."""
     first = int.from_bytes(sha256(path.encode()).digest()[:4], "big") >> (32 - bits)
     return f"{BIN_PREFIX}-{first:0{(bits + 3) // 4}x}"

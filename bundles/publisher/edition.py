@@ -20,7 +20,7 @@ from typing import Any
 
 from bundles.errors import KeyFileError, PublishError, SignatureError
 from bundles.filesystem.atomic import write_file
-from bundles.format.site_targets import BIN_BITS, BIN_PREFIX, bin_of
+from bundles.format.site_targets import BIN_PREFIX
 from bundles.format.size_limits import LARGEST_METADATA
 from bundles.format.tuf import (
     Delegations,
@@ -119,12 +119,12 @@ class Edition:
     def change(self, changed: Mapping[str, TargetFile | None]) -> None:
         """Sign the bins of changed targets again, and the snapshot. ``None`` removes the target."""
         for path, info in changed.items():
-            targets = self.published.bin(bin_of(path)).targets
+            targets = self.published.targets_beside(path)
             if info is not None:
                 targets[path] = info
             else:
                 targets.pop(path, None)
-        self.sign_bins(map(bin_of, changed))
+        self.sign_bins(map(self.published.bin_for, changed))
 
     def sign_snapshot(self) -> None:
         """Sign the snapshot again. The caller signs the timestamp next."""
@@ -175,7 +175,7 @@ class Edition:
         roots = [self.published.root, *([self.former_root] if self.former_root else [])]
         keys = {key_id: root.get_key(key_id) for root in roots for key_id in root.roles[Targets.type].keyids}
         threshold = min(root.roles[Targets.type].threshold for root in roots)
-        roles = SuccinctRoles(list(keys), threshold, BIN_BITS, BIN_PREFIX)
+        roles = SuccinctRoles(list(keys), threshold, self.published.bin_bits, BIN_PREFIX)
         self.published.targets.delegations = Delegations(keys, succinct_roles=roles)
 
     def _delegates_to(self, root: Root) -> bool:

@@ -35,6 +35,7 @@ from bundles.filesystem.trees import open_regular, remove_tree
 from bundles.format.fields import DESCRIPTION
 from bundles.format.index import Artifact, Digest, Indexes, index_path
 from bundles.format.release import Release
+from bundles.format.site_targets import BIN_BITS
 from bundles.format.tuf import Root, TargetFile, Targets
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.edition import Edition, first_root
@@ -210,10 +211,12 @@ def make_site(
     passphrase: bytes | None,
     lifetimes: Mapping[str, str] | None = None,
     now: Callable[[], datetime] = utc_now,
+    bin_bits: int = BIN_BITS,
 ) -> Site:
     """Create an empty site with new keys. If ``passphrase`` is ``None``, the keys are stored unencrypted.
 
-    The site appears under its name when it is complete. Raises `PublishError`.
+    The site appears under its name when it is complete. It keeps its number of bins, two to the power of
+    ``bin_bits``. Raises `PublishError`.
     """
     if directory.name in ("", ".."):
         raise PublishError(
@@ -231,7 +234,7 @@ def make_site(
             try:
                 # Filled through its descriptor: another user who owns the parent may exchange the name for a link.
                 with _opened_new(parent, staging) as place:
-                    _fill(place, passphrase, lifetimes or {}, now)
+                    _fill(place, passphrase, lifetimes or {}, now, bin_bits)
                 os.rename(staging, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
                 remove_tree(Path(f"/proc/self/fd/{parent}/{staging}"))
@@ -254,7 +257,11 @@ def _opened_new(parent: int, name: str) -> Iterator[Path]:
 
 
 def _fill(
-    directory: Path, passphrase: bytes | None, lifetimes: Mapping[str, str], now: Callable[[], datetime]
+    directory: Path,
+    passphrase: bytes | None,
+    lifetimes: Mapping[str, str],
+    now: Callable[[], datetime],
+    bin_bits: int,
 ) -> None:
     for part in ("public", "public/metadata", "public/targets"):
         make_directory(directory / part)
@@ -263,7 +270,7 @@ def _fill(
     with site.locked():  # creates the lock with the site's owner, before the timer that signs
         keys = {role: generate_key(directory / "keys", role, passphrase) for role in ROLES}
         edition = site.edition(
-            lambda _: passphrase or b"", Published.nothing(site.metadata, first_root(keys))
+            lambda _: passphrase or b"", Published.nothing(site.metadata, first_root(keys), bin_bits)
         )
         edition.sign_root()
         edition.sign_targets()

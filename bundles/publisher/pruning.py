@@ -36,7 +36,7 @@ from bundles.filesystem.atomic import (
 )
 from bundles.format.fields import parse_name
 from bundles.format.index import Version, history_path, index_path
-from bundles.format.site_targets import DIRECTORY, bin_of, data_path
+from bundles.format.site_targets import DIRECTORY, data_path
 from bundles.format.size_limits import file_path
 from bundles.publisher.edition import Edition
 from bundles.publisher.files import make_directory
@@ -194,7 +194,7 @@ class SharedFiles:
         if (record := self._records.get(bundle)) is not None:
             return hashlib.sha256(record.history.to_bytes()).digest()
         path = history_path(bundle)
-        return bytes.fromhex(self._published.bin(bin_of(path)).targets[path].hashes["sha256"])
+        return bytes.fromhex(self._published.targets_beside(path)[path].hashes["sha256"])
 
     def _noted(self, bundle: str, history: bytes) -> set[bytes] | None:
         try:

@@ -32,7 +32,7 @@ from bundles.format.description import BundleDescription
 from bundles.format.fields import parse_version
 from bundles.format.index import Artifact, History, Index
 from bundles.format.release import Release
-from bundles.format.site_targets import BIN_BITS, BIN_NAME, BIN_PREFIX
+from bundles.format.site_targets import BIN_NAME, BIN_PREFIX, bin_of
 from bundles.format.size_limits import LARGEST_STORED
 from bundles.format.tuf import (
     Metadata,
@@ -40,6 +40,7 @@ from bundles.format.tuf import (
     Signed,
     Snapshot,
     SuccinctRoles,
+    TargetFile,
     Targets,
     Timestamp,
     check_metadata,
@@ -69,12 +70,12 @@ class Published:
         self._read_under = self.root
 
     @classmethod
-    def nothing(cls, directory: Path, root: Root) -> "Published":
-        """Return the state before the first edition, with empty bins."""
+    def nothing(cls, directory: Path, root: Root, bin_bits: int) -> "Published":
+        """Return the state before the first edition, with two to the power of ``bin_bits`` empty bins."""
         published = cls(directory, root, Targets(), Snapshot(meta={}), Timestamp())
         for role in ROLES:
             published.of(role).version = 0
-        names = SuccinctRoles([], 1, BIN_BITS, BIN_PREFIX).get_roles()
+        names = SuccinctRoles([], 1, bin_bits, BIN_PREFIX).get_roles()
         published.documents = {name: Metadata(_empty_bin(name)) for name in names}
         return published
 
@@ -108,6 +109,19 @@ class Published:
         """Return the names of all bins."""
         named = (name.removesuffix(".json") for name in self.snapshot.meta)
         return [name for name in named if name != Targets.type] or [*self.documents]
+
+    @property
+    def bin_bits(self) -> int:
+        """The number of bits that select a bin. A site keeps the number of bins of its first edition."""
+        return len(self.bin_names()).bit_length() - 1
+
+    def bin_for(self, path: str) -> str:
+        """Return the name of the bin for the target ``path``."""
+        return bin_of(path, self.bin_bits)
+
+    def targets_beside(self, path: str) -> dict[str, TargetFile]:
+        """Return all targets of the bin for the target ``path``. Raises `FormatError` and `SignatureError`."""
+        return self.bin(self.bin_for(path)).targets
 
     def bin(self, name: str) -> Targets:
         """Return one bin. Raises `FormatError` and `SignatureError`."""

@@ -53,7 +53,7 @@ from bundles.filesystem.trees import Counted, open_regular, pieces_of
 from bundles.format.description import BundleDescription
 from bundles.format.index import Archive, Artifact, History, Index, Indexes, history_path, index_path
 from bundles.format.release import Release
-from bundles.format.site_targets import SiteDocument, bin_of, data_name, data_path, read_custom
+from bundles.format.site_targets import SiteDocument, data_name, data_path, read_custom
 from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX
 from bundles.format.tuf import Root, TargetFile, Targets, target_path
 from bundles.publisher.edition import Edition, check_readable
@@ -276,7 +276,7 @@ class Site:
         contents = self._contents(published, path := data_path(name))
         if contents is None:
             return None
-        custom = published.bin(bin_of(path)).targets[path].custom
+        custom = published.targets_beside(path)[path].custom
         return SiteDocument(name, contents, read_custom(custom, path))
 
     def _contents(self, published: Published, path: str) -> bytes | None:
@@ -395,8 +395,7 @@ class Site:
 
 def find_target(published: Published, path: str) -> TargetFile | None:
     """Return the target at ``path`` from its bin."""
-    target_file: TargetFile | None = published.bin(bin_of(path)).targets.get(path)
-    return target_file
+    return published.targets_beside(path).get(path)
 
 
 def _documents(record: Record) -> dict[str, bytes]:

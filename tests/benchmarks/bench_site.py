@@ -29,7 +29,7 @@ from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.client.client import TrustClient
 from bundles.format.index import Archive, Artifact, Digest, History, Index, index_path
 from bundles.format.release import Release
-from bundles.format.site_targets import bin_of
+from bundles.format.site_targets import BIN_BITS, bin_of
 from bundles.publisher.lifecycle import make_site
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.published import Record
@@ -160,9 +160,9 @@ def served(directory: Path) -> Iterator[tuple[str, list[tuple[str, int]]]]:
 def print_bytes(site: Site, scratch: Path, bundles: int) -> None:
     """Print the bytes of a first refresh, and of refreshes after the release of another bundle."""
     names = [f"bundle{number:04}" for number in range(bundles)]
-    own_bins = {bin_of(index_path(name)) for name in FOLLOWED}
-    beside = next(name for name in names[5:] if bin_of(index_path(name)) not in own_bins)
-    within = next(name for name in names[5:] if bin_of(index_path(name)) in own_bins)
+    own_bins = {bin_of(index_path(name), BIN_BITS) for name in FOLLOWED}
+    beside = next(name for name in names[5:] if bin_of(index_path(name), BIN_BITS) not in own_bins)
+    within = next(name for name in names[5:] if bin_of(index_path(name), BIN_BITS) in own_bins)
     with served(site.public) as (url, requested):
         print(f"  a first refresh, three bundles       {refreshed(site, scratch, url, requested)}")
         release(site, scratch, beside)

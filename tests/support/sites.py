@@ -25,8 +25,8 @@ from tuf.api.metadata import (
 )
 
 from bundles.client.client import TrustClient
+from bundles.format import site_targets
 from bundles.format.index import Indexes, index_path
-from bundles.format.site_targets import bin_of
 from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.publication import Publication, publish_bundle
 from bundles.publisher.signing_keys import Signer, load_signer
@@ -51,6 +51,15 @@ def no_passphrase(key: Path) -> bytes:
     raise AssertionError(f"{key} is not encrypted")
 
 
+BIN_BITS = 4
+"""Sites of tests have 16 bins. With the 64 of a new site, metadata takes most of the time of a publication."""
+
+
+def bin_of(path: str) -> str:
+    """Return the name of the bin for the target ``path`` on a site of a test."""
+    return site_targets.bin_of(path, BIN_BITS)
+
+
 LIFETIMES = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d"}
 """Lifetimes of signatures in tests, which do not depend on the defaults of a new site."""
 
@@ -63,7 +72,9 @@ class Publisher:
     ) -> None:
         """Make a site, or copy the publisher in the directory ``like``, keys included."""
         if like is None:
-            self.site = make_site(directory / "site", None, {**LIFETIMES, **(lifetimes or {})}, clock)
+            self.site = make_site(
+                directory / "site", None, {**LIFETIMES, **(lifetimes or {})}, clock, BIN_BITS
+            )
         else:
             shutil.copytree(like, directory, dirs_exist_ok=True)
             self.site = Site(directory / "site", clock)
@@ -221,7 +232,7 @@ class Forge:
         """Delegate all bins to the keys of the targets in the root."""
         role = self.root.roles["targets"]
         keys = {key_id: self.root.get_key(key_id) for key_id in role.keyids}
-        roles = SuccinctRoles(role.keyids, role.threshold, 6, "bin")
+        roles = SuccinctRoles(role.keyids, role.threshold, BIN_BITS, "bin")
         self.targets.delegations = Delegations(keys, succinct_roles=roles)
         for name in roles.get_roles():
             self.bin_named(name)

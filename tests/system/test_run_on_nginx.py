@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.sites import bin_of
+
 if TYPE_CHECKING:
     from tests.support.nginx import Nginx
     from tests.support.stories import Host, Outcome, Publisher
@@ -65,7 +67,7 @@ def test_published_pulled_updated_cut_off_and_attacked(
         "metadata/2.root.json",
         "metadata/timestamp.json",
         "metadata/*.snapshot.json",
-        "metadata/*.bin-16.json",
+        f"metadata/*.{bin_of('web/index.json')}.json",
         "targets/web/*.index.json",
         "targets/web/*.tar.gz",
     ):

@@ -17,9 +17,9 @@ from hypothesis import settings
 from tuf.api.metadata import Metadata, MetaFile, TargetFile
 
 from bundles.errors import ExpiredError, FormatError, RollbackError, SignatureError, TrustError
-from bundles.format.site_targets import bin_of
 from bundles.format.size_limits import LARGEST_METADATA
 from foundation.problems import ProblemCode
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Forge, Host, Publisher

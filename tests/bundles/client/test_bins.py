@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from bundles.client.revalidation import revalidate
 from bundles.errors import ExpiredError, FormatError, NotFoundError, RollbackError, SignatureError
+from bundles.format import site_targets
 from bundles.format.index import Index
 from bundles.format.release import Release
-from bundles.format.site_targets import bin_of, is_bin_file
+from bundles.format.site_targets import is_bin_file
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from tests.support.http_server import Server
@@ -42,8 +44,8 @@ def test_bins_are_named_as_tuf_names_them() -> None:
     for bits in (1, 4, 6, 9, 32):
         roles = SuccinctRoles([], 1, bits, "bin")
         for path in ("web/index.json", "db/history.json", "ä/index.json"):
-            assert bin_of(path, bits) == roles.get_role_for_target(path)
-            assert is_bin_file(f"{bin_of(path, bits)}.json")
+            assert site_targets.bin_of(path, bits) == roles.get_role_for_target(path)
+            assert is_bin_file(f"{site_targets.bin_of(path, bits)}.json")
 
 
 @pytest.mark.parametrize(

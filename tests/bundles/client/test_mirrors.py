@@ -26,11 +26,11 @@ from bundles.client.revalidation import (
 )
 from bundles.errors import BundleError, NotFoundError, RollbackError, TransportError, TrustError
 from bundles.filesystem.atomic import write_file
-from bundles.format.site_targets import bin_of
 from bundles.progress import RoutineNote
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import MOST_RETRIES_OF_SEVERAL, TransportSettings
 from tests.support.rows import each_row
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from tests.support.http_server import Answer, Server

@@ -15,10 +15,10 @@ import pytest
 from bundles.client.revalidation import MEMORY, Known, MirrorMemory, revalidate
 from bundles.errors import FormatError, SignatureError
 from bundles.format.release import Release
-from bundles.format.site_targets import bin_of
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
 from hiera.values import Secret
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from tests.simulators.authority import Authority

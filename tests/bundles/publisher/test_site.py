@@ -23,13 +23,13 @@ from bundles.errors import ExpiredError, FormatError, KeyFileError, PublishError
 from bundles.filesystem.atomic import temporary_name
 from bundles.format.index import history_path, index_path
 from bundles.format.release import Release
-from bundles.format.site_targets import bin_of
 from bundles.format.size_limits import LARGEST_METADATA
 from bundles.publisher.channels import Channels, RolloutRequest
 from bundles.publisher.lifecycle import make_site, refresh_site, verify_site
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.settings import DEFAULT_LIFETIMES, Lifetimes
 from bundles.publisher.site import Site
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher, Survives
@@ -78,7 +78,7 @@ def test_a_site_is_laid_out_as_documented(publisher: Publisher) -> None:
         "targets",
         "timestamp",
     ]
-    bins = [f"1.bin-{number:02x}.json" for number in range(64)]
+    bins = [f"1.bin-{number:x}.json" for number in range(16)]
     changed = [f"2.{name}.json" for name in sorted({BIN, HISTORY_BIN})]
     assert names(directory / "public/metadata") == [
         *(*bins, "1.root.json", "1.snapshot.json", "1.targets.json"),
@@ -121,7 +121,9 @@ def test_a_new_site_is_empty_and_valid(new_publisher: Callable[..., Publisher]) 
 
 def test_a_site_is_made_in_an_empty_directory_too(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
-    assert verify_site(make_site(tmp_path / "site", None))
+    site = make_site(tmp_path / "site", None)
+    assert verify_site(site)
+    assert len(site.published().bin_names()) == 64
 
 
 def test_a_directory_that_holds_something_is_left_alone(publisher: Publisher) -> None:
@@ -476,7 +478,7 @@ def tamper(path: Path) -> None:
             "metadata/1.targets.json",
             f"metadata/2.{BIN}.json",
             f"metadata/2.{HISTORY_BIN}.json",
-            "metadata/1.bin-00.json",
+            "metadata/1.bin-0.json",
             "metadata/1.root.json",
         ),
         *("targets/web/*.index.json", "targets/web/*.history.json", "targets/web/*.tar.gz"),

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.format.site_targets import bin_of
 from bundles.publisher.lifecycle import make_site
 from foundation.problems import ProblemCode
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +101,7 @@ def test_release_of_another_bundle_costs_two_small_files(
     settled: Host, publisher: Publisher, web: WebServer
 ) -> None:
     settled.run()
-    publisher.publish("2.0.0", name="base", manifest="resources: []\n")
+    publisher.publish("2.0.0", name="db", manifest="resources: []\n")
     web.requests.clear()
     assert settled.run().status == 0
     assert [path for path in web.requests if "root" not in path and "timestamp" not in path] == [

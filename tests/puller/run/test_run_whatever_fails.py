@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from tuf.api.metadata import TargetFile
 
-from bundles.format.site_targets import bin_of
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

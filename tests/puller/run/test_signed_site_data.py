@@ -10,11 +10,12 @@ import pytest
 from tuf.api.metadata import Metadata, Targets
 
 from bundles.client.revalidation import first_expiry
-from bundles.format.site_targets import bin_of, custom_fields, data_path
+from bundles.format.site_targets import custom_fields, data_path
 from bundles.format.tuf import target_path
 from bundles.publisher.publication import publish_data, withdraw_data
 from bundles.publisher.signing_keys import make_key
 from bundles.publisher.site import find_target
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

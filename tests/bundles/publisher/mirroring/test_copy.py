@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.errors import BundleError, FormatError, RollbackError, SettingsError, SignatureError, StoreError
-from bundles.format.site_targets import bin_of
 from bundles.progress import Transfer, watched_by
 from bundles.publisher.mirroring.copy import Copied, SiteCopy
 from bundles.publisher.mirroring.mirror_state import Selection, State
@@ -23,6 +22,7 @@ from bundles.publisher.push.plan import files_of
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.signing_keys import make_key
 from bundles.transport.mirror import open_mirrors
+from tests.support.sites import bin_of
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher
