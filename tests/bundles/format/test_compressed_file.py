@@ -81,7 +81,7 @@ def test_flipped_byte_never_changes_the_output(at: int, change: int) -> None:
 
 
 def test_a_bomb_is_left_after_the_length_that_was_signed_for() -> None:
-    bomb = gzip.compress(bytes(300_000_000), compresslevel=1)
+    bomb = gzip.compress(bytes(30_000_000), compresslevel=1)
     tracemalloc.start()
     with pytest.raises(FormatError, match="contains more than the signed length of 2300 bytes"):
         verify(bomb, digest_of(DATA))

@@ -56,7 +56,8 @@ def test_a_purge_opens_directories_in_proportion(
 
 
 @pytest.mark.parametrize("kind", ["file", "scaffold"])
-@pytest.mark.parametrize("depth", [1500, pytest.param(2200, marks=pytest.mark.everything)])
+@pytest.mark.parametrize("depth", [1500, 2200])
+@pytest.mark.representatives(1)
 def test_a_tree_deeper_than_the_stack_is_purged(
     tmp_path: Path, make: Callable[..., Any], kind: str, depth: int
 ) -> None:

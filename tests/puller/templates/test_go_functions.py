@@ -107,6 +107,7 @@ DATA = {
 
 
 @pytest.mark.parametrize("name", sorted({*GROUP_OF, *BUILTINS} - SLOW))
+@pytest.mark.representatives(60)
 @given(st.lists(ARGUMENTS, max_size=4), ARGUMENTS, st.booleans())
 @settings(max_examples=settings().max_examples // 5)  # there are hundreds of functions
 def test_functions_raise_template_errors_only(

@@ -202,7 +202,7 @@ def test_a_failure_in_an_included_file_names_that_file(source: Path) -> None:
         "{% for i in [1] recursive %}{{ loop([1, 2]) }}{% endfor %}",
     ],
 )
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(3)
 def test_excessive_template_is_stopped_in_little_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TIME_LIMIT", 1.0)
     template = JinjaEngine().compile("main.j2", text)

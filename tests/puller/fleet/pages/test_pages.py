@@ -203,7 +203,7 @@ def test_foreign_directory_is_refused(make: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"format":1,"files":{"../outside":"x","/etc/x":"y","a/b/c":"z"}}']
 )
-@pytest.mark.representatives(1)
+@pytest.mark.everything
 def test_forged_page_list_removes_nothing_outside(make: Make, tmp_path: Path, text: str) -> None:
     make()
     (tmp_path / "outside").write_text("kept")
