@@ -19,7 +19,6 @@ import io
 import os
 import secrets
 import shlex
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -37,6 +36,7 @@ from bundles.publisher.site import explained
 from foundation.problems import ProblemCode
 
 _T = TypeVar("_T")
+_SOCKET = "s"  # its path has at most 108 bytes
 _ATTEMPTS = 5
 _LONGEST_PAUSE = 20.0
 """Seconds."""
@@ -205,7 +205,7 @@ class Remote:
         self._host = host
         self._root = path.rstrip("/") or "/"
         self._port = port
-        self._control = ""
+        self._control: tempfile.TemporaryDirectory[str] | None = None
         """Local directory of the socket of the connection that all commands share."""
 
     def __str__(self) -> str:
@@ -253,9 +253,10 @@ class Remote:
 
     def close(self) -> None:
         if self._control:
-            subprocess.run([*self._ssh(), "-O", "exit", self._host], capture_output=True, check=False)
-            shutil.rmtree(self._control, ignore_errors=True)
-            self._control = ""
+            if Path(self._control.name, _SOCKET).exists():
+                subprocess.run([*self._ssh(), "-O", "exit", self._host], capture_output=True, check=False)
+            self._control.cleanup()
+            self._control = None
 
     def _send(self, batch: Sequence[Source], watch: Sending) -> None:
         with tempfile.TemporaryFile() as archive:
@@ -301,8 +302,9 @@ class Remote:
         return output
 
     def _ssh(self) -> list[str]:
-        self._control = self._control or tempfile.mkdtemp(prefix="puller-")
-        shared = ("ControlMaster=auto", f"ControlPath={self._control}/s", "ControlPersist=60")
+        if self._control is None:
+            self._control = tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True)
+        shared = ("ControlMaster=auto", f"ControlPath={self._control.name}/{_SOCKET}", "ControlPersist=60")
         options = [word for option in shared for word in ("-o", option)]
         return ["ssh", *_OPTIONS, *options, *(["-p", self._port] if self._port else [])]
 

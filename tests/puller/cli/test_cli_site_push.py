@@ -69,6 +69,17 @@ def test_contradictory_options_are_refused(execute: Execute, arguments: list[str
     assert (status != 0, words in output, "geheim" in output) == (True, True, False), output
 
 
+def test_missing_ssh_is_named_and_leaves_nothing(
+    execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setenv("PATH", str(tmp_path / "scratch"))
+    status, output = execute("site", "push", "site", "www:/srv/puller")
+    assert (status, output) == (64, "puller: ssh://www/srv/puller: ssh is not installed on this machine\n")
+    assert not list((tmp_path / "scratch").iterdir())
+
+
 def test_directory_without_a_site_is_not_pushed(execute: Execute) -> None:
     status, output = execute("site", "push", "web", "www")
     assert (status != 0, "is not a site" in output, Path("www").exists()) == (True, True, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,17 +58,18 @@ def www(tmp_path: Path) -> Path:
     return tmp_path / "www"
 
 
+@pytest.fixture
+def opened() -> Iterator[Callable[[str], Destination]]:
+    """Yield a function that opens destinations, which are closed after the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda location: stack.enter_context(contextlib.closing(open_destination(location)))
+
+
 @pytest.fixture(params=["directory", "ssh"])
-def open_www(request: pytest.FixtureRequest, www: Path) -> Iterator[Callable[[], Destination]]:
-    """Yield a function that opens ``www`` as a destination, directly and as a directory of another machine."""
+def open_www(
+    request: pytest.FixtureRequest, www: Path, opened: Callable[[str], Destination]
+) -> Callable[[], Destination]:
+    """Return a function that opens ``www`` as a destination, directly and as a directory of another machine."""
     if request.param == "ssh":
         request.getfixturevalue("ssh")
-    opened: list[Destination] = []
-
-    def make() -> Destination:
-        opened.append(open_destination(str(www) if request.param == "directory" else f"host:{www}"))
-        return opened[-1]
-
-    yield make
-    for each in opened:
-        each.close()
+    return lambda: opened(str(www) if request.param == "directory" else f"host:{www}")

@@ -33,6 +33,7 @@ class Killed(BaseException):
 
 
 Open = Callable[[], Destination]
+Opened = Callable[[str], Destination]
 _WEEK = timedelta(days=7)
 
 
@@ -398,11 +399,17 @@ def test_a_directory_that_leads_to_another_disk_is_looked_into(
     ("name", "value"), [("TIME_STYLE", "long-iso"), ("BLOCK_SIZE", "1K"), ("QUOTING_STYLE", "c")]
 )
 def test_remote_files_are_listed_under_any_shell_settings(
-    publisher: Publisher, ssh: Path, www: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    publisher: Publisher,
+    ssh: Path,
+    www: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    opened: Opened,
 ) -> None:
-    run(publisher.site, open_destination(f"host:{www}"))
+    run(publisher.site, opened(f"host:{www}"))
     monkeypatch.setenv(name, value)
-    assert run(publisher.site, open_destination(f"host:{www}")).is_empty
+    assert run(publisher.site, opened(f"host:{www}")).is_empty
 
 
 def test_files_of_others_are_left_alone(publisher: Publisher, open_www: Open, www: Path) -> None:
@@ -530,37 +537,48 @@ def test_a_damaged_record_is_as_good_as_none(publisher: Publisher, open_www: Ope
 
 
 def test_a_connection_that_fails_once_is_tried_again(
-    publisher: Publisher, ssh: Path, www: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher,
+    ssh: Path,
+    www: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    opened: Opened,
 ) -> None:
     monkeypatch.setenv("FAILS", str(tmp_path / "failed"))
-    run(publisher.site, open_destination(f"ssh://me@host:2222{www}"))
+    run(publisher.site, opened(f"ssh://me@host:2222{www}"))
     assert (tmp_path / "failed").exists()
     assert (www / "metadata/timestamp.json").exists()
 
 
 @pytest.mark.everything
-def test_a_shell_that_greets_is_no_problem(publisher: Publisher, ssh: Path, www: Path) -> None:
+def test_a_shell_that_greets_is_no_problem(
+    publisher: Publisher, ssh: Path, www: Path, opened: Opened
+) -> None:
     ssh.write_text(ssh.read_text().replace("exec sh", "echo Welcome to www; echo; exec sh"))
-    run(publisher.site, open_destination(f"host:{www}"))
-    assert run(publisher.site, open_destination(f"host:{www}"), compare=True).is_empty
+    run(publisher.site, opened(f"host:{www}"))
+    assert run(publisher.site, opened(f"host:{www}"), compare=True).is_empty
     publisher.publish("1.1.0")
-    run(publisher.site, open_destination(f"host:{www}"))
+    run(publisher.site, opened(f"host:{www}"))
 
 
 @pytest.mark.everything
-def test_leftovers_at_the_far_side_go_when_they_are_old(publisher: Publisher, ssh: Path, www: Path) -> None:
+def test_leftovers_at_the_far_side_go_when_they_are_old(
+    publisher: Publisher, ssh: Path, www: Path, opened: Opened
+) -> None:
     for name, age in (("old", 3 * 86400), ("new", 60)):
         (www / f".puller-push-{name}").mkdir(parents=True)
         then = os.stat(www).st_mtime - age
         os.utime(www / f".puller-push-{name}", (then, then))
-    run(publisher.site, open_destination(f"host:{www}"))
+    run(publisher.site, opened(f"host:{www}"))
     assert [path.name for path in www.glob(".puller-push-*")] == [".puller-push-new"]
 
 
-def test_remote_messages_are_reported(publisher: Publisher, ssh: Path, tmp_path: Path) -> None:
+def test_remote_messages_are_reported(
+    publisher: Publisher, ssh: Path, tmp_path: Path, opened: Opened
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PublishError, match=r"mkdir|cannot|Not a directory|File exists"):
-        run(publisher.site, open_destination(f"host:{tmp_path}/file/www"))
+        run(publisher.site, opened(f"host:{tmp_path}/file/www"))
 
 
 def test_push_skips_directories_of_a_running_publisher(
