@@ -194,6 +194,7 @@ def test_release_commits_tags_and_builds(place: Place, released: Path) -> None:
 
 @pytest.mark.clones
 @pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime (Debian: apt-get install faketime)")
+@pytest.mark.thorough
 def test_release_on_another_day_has_the_same_bytes(place: Place, released: Path) -> None:
     before = files_in(released)
     again = place.release(released, later="+2 days")
@@ -335,6 +336,7 @@ def spoiled(clone: Path) -> Path:
 
 
 @pytest.mark.clones
+@pytest.mark.thorough
 def test_release_killed_before_its_tag_is_completed(place: Place, released: Path) -> None:
     clone = place.clone("killed")
     git(clone, "fetch", "--quiet", "--no-tags", released, "main")

@@ -418,7 +418,7 @@ CASES = {
 @pytest.fixture
 def at_most(thorough: bool) -> int | None:
     """Return the number of points per row. ``None``: all points. A point takes 0.7 seconds of processor time."""
-    return None if thorough else 6
+    return None if thorough else 4
 
 
 @pytest.mark.parametrize(

@@ -428,6 +428,7 @@ def parts() -> list[Any]:
 
 @pytest.mark.everything
 @pytest.mark.parametrize("part", parts())
+@pytest.mark.sample(5)
 def test_random_stories_of_three_bundles(
     part: int, publisher: Publisher, host: Host, execute: Execute, thorough: bool
 ) -> None:

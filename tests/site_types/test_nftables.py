@@ -144,6 +144,7 @@ def test_rule_that_leaves_its_bundle_is_removed(site: SiteTypes, namespace: Name
         ),
     ],
 )
+@pytest.mark.sample(4)
 def test_rejected_rule_leaves_the_running_rules(
     site: SiteTypes, namespace: Namespace, wrong: dict[str, object], message: str, noop: bool
 ) -> None:

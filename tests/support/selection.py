@@ -15,8 +15,8 @@
 * ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs the tools of all tests.
 * The left-out tests are ordered for the workers (`tests/support/ordering.py`).
 * ``--thorough`` takes hours. It runs long stories and matrices completely, of which other runs try samples, and the
-  tests with the mark ``thorough``. The mark ``sample(count)`` keeps that many variants of a parametrised test in other
-  runs, evenly spread.
+  tests with the mark ``thorough``. Of the variants that a plain run leaves out, the mark ``sample(count)`` keeps that
+  many in other runs, evenly spread.
 
 The workers of pytest-xdist send their counts to the process that started them.
 """
@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     redundant = {item for item in items if is_redundant(item)}
     if not config.option.thorough:
         redundant |= {item for item in items if item.get_closest_marker("thorough")}
-        redundant |= find_surplus(items, sample_size)
+        redundant |= find_surplus([item for item in items if reasons[item]], sample_size)
     selected = [
         item for item in items if item not in redundant and is_selected(item, reasons[item], config.option)
     ]
@@ -151,7 +151,7 @@ def most_variants(item: pytest.Item) -> int:
 
 
 def sample_size(item: pytest.Item) -> int:
-    """Return the number of variants that runs without ``--thorough`` take of a test, or 0 for all."""
+    """Return the number of left-out variants that runs without ``--thorough`` take of a test, or 0 for all."""
     mark = item.get_closest_marker("sample")
     return int(mark.args[0]) if mark else 0
 

@@ -114,7 +114,7 @@ def debian(tree: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.parametrize(("kind", "case"), TABLE)
-@pytest.mark.sample(32)
+@pytest.mark.sample(12)
 def test_every_state_becomes_every_other_as_the_dry_run_said(
     debian: Machine, kind: str, case: dict[str, Any]
 ) -> None:

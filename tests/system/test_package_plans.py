@@ -222,7 +222,7 @@ REFUSED_BY_APT = {
 
 
 @pytest.mark.parametrize("name", OF_APT)
-@pytest.mark.sample(16)
+@pytest.mark.sample(6)
 def test_apt_changes_exactly_the_packages_of_the_plan(debian: Debian, name: str) -> None:
     for step in OF_APT[name].before:
         debian.do(step)
@@ -424,7 +424,7 @@ REFUSED_BY_DNF = {
 
 
 @pytest.mark.parametrize("name", OF_DNF)
-@pytest.mark.sample(10)
+@pytest.mark.sample(4)
 def test_dnf_changes_exactly_the_packages_of_the_plan(fedora: Distribution, name: str) -> None:
     for step in OF_DNF[name].before:
         fedora.do(step)

@@ -12,6 +12,7 @@ PAGE = (ROOT / "docs/sizing.md").read_text()
 
 
 @pytest.mark.nginx
+@pytest.mark.thorough
 def test_documented_command_prints_each_figure() -> None:
     (script,) = re.findall(r"^    python (tests/benchmarks/bench_sizing\.py)$", PAGE, re.MULTILINE)
     command = [sys.executable, ROOT / script, "2", "--repeat", "1"]

@@ -77,6 +77,7 @@ def authorities(tmp_path: Path) -> dict[str, Authority]:
 
 
 @pytest.mark.parametrize("kind", ["complete", "without key usage", "intermediate"])
+@pytest.mark.sample(2)
 def test_an_authority_is_accepted_by_every_python(
     nginx: Nginx, publisher: Publisher, host: Host, authorities: dict[str, Authority], kind: str
 ) -> None:

@@ -641,8 +641,8 @@ def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
     host = new_host(publisher.site.public)
 
     def is_killed_at(moment: int) -> bool:
-        # The 64 bins, signed by the keys of the targets, behave alike.
-        if survives(moment * (7 if role == "targets" else 1), lambda: role_keys.rotate(role, plain_key)):
+        # The 16 bins, signed by the keys of the targets, behave alike.
+        if survives(moment * (3 if role == "targets" else 1), lambda: role_keys.rotate(role, plain_key)):
             return False
         assert host.version() == "1.0.0"
         assert verify_site(publisher.site)
@@ -676,7 +676,7 @@ def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
             role_keys.rotate("targets", plain_key)
         publisher.deploy()
         assert host.version() == "1.0.0"
-        moment += 1 if moment < 5 else 29  # skips most of the 64 bins
+        moment += 1 if moment < 5 else 7  # skips most of the 16 bins
     assert cut_off >= 4
 
 

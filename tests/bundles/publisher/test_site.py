@@ -617,9 +617,9 @@ def test_killed_refresh_leaves_old_or_new_and_is_resumed(
         clock.advance(days=8)
         survived = survives(moments, partial(refresh_site, site, never))
         assert host.version() == "1.0.0"
-        moments += 1 if moments < 6 else 12  # the 64 bins behave alike
-    # Before and after: root, targets, 64 bins, snapshot, timestamp, anchor, note of obsolete files.
-    assert moments in range(140, 163)
+        moments += 1 if moments < 6 else 4  # the 16 bins behave alike
+    # Before and after: root, targets, 16 bins, snapshot, timestamp, anchor, note of obsolete files.
+    assert moments in range(44, 67)
     assert verify_site(site)
 
 

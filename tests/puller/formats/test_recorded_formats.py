@@ -244,6 +244,7 @@ LACKING = {"0.1.0": {"settled/state/commands.json"}}
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("damage", ["truncated", "later"])
 @pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.sample(20)
 def test_damaged_or_later_file_is_reported_or_replaced(record: Path, name: str, damage: str) -> None:
     paths = list(record.glob(name))
     if name in LACKING.get(report(record, "settled")["puller"], ()):

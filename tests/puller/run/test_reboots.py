@@ -400,6 +400,7 @@ def test_newer_decision_of_another_run_counts(
 @pytest.mark.everything
 @pytest.mark.parametrize("remains", [False, True])
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.sample(1)
 def test_killed_run_reboots_once_for_a_reason(
     host: Host, publisher: Publisher, fake: FakeMachine, sweep: Sweep, tmp_path: Path, remains: bool
 ) -> None:

@@ -386,6 +386,7 @@ def test_host_that_just_saw_the_site_gets_its_files(publisher: Publisher, clock:
 
 
 @pytest.mark.crash
+@pytest.mark.thorough
 def test_disk_usage_stays_flat_over_hundreds_of_releases(
     publisher: Publisher, clock: Clock, host: Host, thorough: bool
 ) -> None:

@@ -214,6 +214,7 @@ def test_refused_manifest_is_a_single_failure(bundle: Path, tree: Path) -> None:
     ],
 )
 @pytest.mark.representatives(1)
+@pytest.mark.sample(2)
 def test_kernel_and_outside_files_are_inaccessible(
     bundle: Path, tree: Path, tmp_path: Path, command: str
 ) -> None:
@@ -255,7 +256,7 @@ SAME = "read v < {0}; echo $v > {0}"
     ],
 )
 @pytest.mark.representatives(1)
-@pytest.mark.sample(8)
+@pytest.mark.sample(3)
 def test_mounting_command_reaches_no_device_or_setting(bundle: Path, tree: Path, command: str) -> None:
     for program in ("mount", "umount", "unshare"):
         install(program, tree)
@@ -279,6 +280,7 @@ def test_mounting_command_reaches_no_device_or_setting(bundle: Path, tree: Path,
     ],
 )
 @pytest.mark.representatives(3)
+@pytest.mark.sample(2)
 def test_command_in_a_trial_has_roots_file_privileges(bundle: Path, tree: Path, command: str) -> None:
     for program in ("mount", "umount", "chown", "chmod", "hostname", "setpriv", "id"):
         install(program, tree)

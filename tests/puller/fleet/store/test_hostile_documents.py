@@ -104,6 +104,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
 
 @pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.representatives(10)
+@pytest.mark.sample(20)
 def test_invalid_document_is_reported_once_and_blocks_nothing(
     make: Make, why: str, store: Store, place: Path, arrive: Import, now: datetime
 ) -> None:

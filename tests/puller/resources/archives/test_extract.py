@@ -201,6 +201,7 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("story", ["first", "cleaned up", "new version of what somebody else put there"])
 @pytest.mark.representatives(1)
+@pytest.mark.sample(2)
 def test_killed_run_leaves_old_or_new_files_and_converges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, story: str
 ) -> None:
@@ -228,6 +229,7 @@ def test_killed_run_leaves_old_or_new_files_and_converges(
 @pytest.mark.everything
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("next_version", ["the one before", "another one"])
+@pytest.mark.sample(1)
 def test_killed_new_version_never_passes_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, next_version: str
 ) -> None:

@@ -39,6 +39,7 @@ def test_nothing_becomes_a_clone_at_its_revision(place: Place, remote: Remote) -
 @pytest.mark.parametrize("revision", ["", "main", "v1", "v2", "COMMIT", "SHORT"])
 @pytest.mark.parametrize("depth", [None, 1])
 @pytest.mark.representatives(1)
+@pytest.mark.sample(4)
 def test_matching_revision_costs_a_status_query(
     place: Place, remote: Remote, revision: str, depth: int | None
 ) -> None:
@@ -209,6 +210,7 @@ def test_an_untracked_file_in_the_way_is_refused_by_its_name(
 @pytest.mark.parametrize("ensure", ["present", "latest", "absent"])
 @pytest.mark.parametrize("found", ["file", "full", "link", "gitfile"])
 @pytest.mark.representatives(1)
+@pytest.mark.sample(6)
 def test_other_directory_is_refused_even_with_force(
     place: Place, remote: Remote, found: str, ensure: str, force: bool
 ) -> None:

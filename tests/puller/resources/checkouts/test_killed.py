@@ -47,7 +47,7 @@ STORIES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 @pytest.mark.parametrize("step", range(1, 9))
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.representatives(2)
-@pytest.mark.sample(16)
+@pytest.mark.sample(6)
 def test_wherever_it_is_killed_the_next_run_finishes_it(
     place: Place, remote: Remote, monkeypatch: pytest.MonkeyPatch, story: str, step: int
 ) -> None:

@@ -147,6 +147,7 @@ def kind_of_work(place: Place) -> WorkKind | None:
 
 @pytest.mark.parametrize("make_work", WORKS, ids=lambda work: work.__name__)
 @pytest.mark.representatives(1)
+@pytest.mark.sample(6)
 def test_work_keeps_a_tree_that_goes(place: Place, remote: Remote, make_work: Make) -> None:
     place.apply(url=remote.url, revision="v1")
     make_work(place, remote)
@@ -204,6 +205,7 @@ IN_SUBMODULE = (in_changed_file, in_commit, in_stash, in_unused_module, in_remov
 @pytest.mark.everything
 @pytest.mark.parametrize("make_work", IN_SUBMODULE, ids=lambda work: work.__name__)
 @pytest.mark.representatives(2)
+@pytest.mark.sample(2)
 def test_work_in_a_submodule_keeps_the_tree(
     place: Place, with_submodule: Path, make_work: Callable[[Place, Path], None]
 ) -> None:

@@ -60,7 +60,7 @@ def made_and_left(story: Story) -> list[str]:
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize("last", ["replaced", "given up"])
 @pytest.mark.representatives(1)
-@pytest.mark.sample(14)
+@pytest.mark.sample(6)
 def test_object_of_a_person_survives_two_trials(two: Story, person: str, made: str, last: str) -> None:
     """A trial removes the object, another bundle creates an object at its path, and both trials end."""
     PEOPLE[person](two.machine / "T")

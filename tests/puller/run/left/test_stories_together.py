@@ -229,7 +229,7 @@ def state(root: Path) -> Iterator[tuple[str, tuple[str, int]]]:
 @pytest.mark.everything
 @pytest.mark.parametrize("seed", range(STORIES))
 @pytest.mark.representatives(1)
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 def test_random_stories_end_in_the_enforced_state(host: Host, publisher: Publisher, seed: int) -> None:
     story = Story(host, publisher, random.Random(seed))
     story.settle()

@@ -135,6 +135,7 @@ class Story:
 @pytest.mark.everything
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.representatives(1)
+@pytest.mark.sample(6)
 def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kind: str) -> None:
     story.publish("1")
     story.run()
@@ -171,6 +172,7 @@ def test_an_object_of_a_trial_goes_with_the_next_version(story: Story, kind: str
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["given up", "rolled back"])
 @pytest.mark.representatives(2)
+@pytest.mark.sample(12)
 def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: str) -> None:
     story.publish("1")
     story.run()
@@ -186,6 +188,7 @@ def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: s
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.representatives(1)
+@pytest.mark.sample(6)
 def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> None:
     story.publish("1", story.resource(kind))
     story.run()

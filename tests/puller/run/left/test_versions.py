@@ -69,6 +69,7 @@ def tree(root: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("seed", range(16))
 @pytest.mark.representatives(1)
+@pytest.mark.sample(6)
 def test_disk_equals_the_enforced_version(host: Host, publisher: Publisher, seed: int) -> None:
     chance, theirs = random.Random(seed), "by hand"
     good: tuple[Version, str] = (frozenset(), False, False), ""
