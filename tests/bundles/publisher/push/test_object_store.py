@@ -84,6 +84,7 @@ def test_a_bucket_that_is_not_there_is_told_without_credentials(publisher: Publi
     assert "very-secret" not in str(failure.value)
 
 
+@pytest.mark.object_store
 @pytest.mark.parametrize("endpoint", ["none", "http://[::1"])
 def test_invalid_endpoint_is_reported(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
