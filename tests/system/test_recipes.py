@@ -52,6 +52,9 @@ class Machine:
 @pytest.fixture(scope="module")
 def machine(debian_with: Callable[..., contextlib.AbstractContextManager[Path]]) -> Iterator[Machine]:
     with debian_with("openssh-server", "sudo", "nginx-light", "nftables") as root:
+        (
+            root / "etc/nginx/sites-enabled/default"
+        ).unlink()  # the recipe removes it; tests must work in any order
         yield Machine(root)
 
 
