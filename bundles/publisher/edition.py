@@ -119,7 +119,7 @@ class Edition:
     def change(self, changed: Mapping[str, TargetFile | None]) -> None:
         """Sign the bins of changed targets again, and the snapshot. ``None`` removes the target."""
         for path, info in changed.items():
-            targets = self.published.targets_beside(path)
+            targets = self.published.bin_targets(path)
             if info is not None:
                 targets[path] = info
             else:

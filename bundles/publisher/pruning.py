@@ -194,7 +194,7 @@ class SharedFiles:
         if (record := self._records.get(bundle)) is not None:
             return hashlib.sha256(record.history.to_bytes()).digest()
         path = history_path(bundle)
-        return bytes.fromhex(self._published.targets_beside(path)[path].hashes["sha256"])
+        return bytes.fromhex(self._published.bin_targets(path)[path].hashes["sha256"])
 
     def _noted(self, bundle: str, history: bytes) -> set[bytes] | None:
         try:

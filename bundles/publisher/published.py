@@ -119,7 +119,7 @@ class Published:
         """Return the name of the bin for the target ``path``."""
         return bin_of(path, self.bin_bits)
 
-    def targets_beside(self, path: str) -> dict[str, TargetFile]:
+    def bin_targets(self, path: str) -> dict[str, TargetFile]:
         """Return all targets of the bin for the target ``path``. Raises `FormatError` and `SignatureError`."""
         return self.bin(self.bin_for(path)).targets
 

@@ -276,7 +276,7 @@ class Site:
         contents = self._contents(published, path := data_path(name))
         if contents is None:
             return None
-        custom = published.targets_beside(path)[path].custom
+        custom = published.bin_targets(path)[path].custom
         return SiteDocument(name, contents, read_custom(custom, path))
 
     def _contents(self, published: Published, path: str) -> bytes | None:
@@ -395,7 +395,7 @@ class Site:
 
 def find_target(published: Published, path: str) -> TargetFile | None:
     """Return the target at ``path`` from its bin."""
-    return published.targets_beside(path).get(path)
+    return published.bin_targets(path).get(path)
 
 
 def _documents(record: Record) -> dict[str, bytes]:

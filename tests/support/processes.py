@@ -70,15 +70,15 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 def import_share(config: pytest.Config) -> None:
     """Import the files that only this worker imports now, which compiles and stores them for the others.
 
-    To compile all test files takes 12 seconds. Without this, each worker compiles all of them at the same time.
+    Compiling all test files takes 12 seconds. Without this, each worker compiles all of them at the same time.
     """
     if worker := getattr(config, "workerinput", None):
         found = (file for argument in config.args for file in Path(argument).rglob("test_*.py"))
         number = int(worker["workerid"].removeprefix("gw"))
         for file in sorted(found)[number :: worker["workercount"]]:
-            relative = file.absolute().relative_to(config.rootpath).with_suffix("")
             with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection reports it
-                importlib.import_module(".".join(relative.parts))
+                module = file.absolute().relative_to(config.rootpath).with_suffix("")
+                importlib.import_module(".".join(module.parts))
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-timeout

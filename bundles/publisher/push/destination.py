@@ -36,7 +36,7 @@ from bundles.publisher.site import explained
 from foundation.problems import ProblemCode
 
 _T = TypeVar("_T")
-_SOCKET = "s"  # its path has at most 108 bytes
+_SOCKET = "s"  # short, because the path of a socket has at most 108 bytes
 _ATTEMPTS = 5
 _LONGEST_PAUSE = 20.0
 """Seconds."""
