@@ -113,7 +113,9 @@ class Published:
     @property
     def bin_bits(self) -> int:
         """The number of bits that select a bin. A site keeps the number of bins of its first edition."""
-        return len(self.bin_names()).bit_length() - 1
+        if self.targets.delegations is None or self.targets.delegations.succinct_roles is None:
+            return len(self.documents).bit_length() - 1  # before the first edition
+        return self.targets.delegations.succinct_roles.bit_length
 
     def bin_for(self, path: str) -> str:
         """Return the name of the bin for the target ``path``."""
