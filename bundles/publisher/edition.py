@@ -180,8 +180,7 @@ class Edition:
 
     def _delegates_to(self, root: Root) -> bool:
         """Return whether the targets delegate to every bin that is signed as ``root`` requires."""
-        desired, delegations = root.roles[Targets.type], self.published.targets.delegations
-        roles = delegations.succinct_roles if delegations else None
+        desired, roles = root.roles[Targets.type], self.published.bin_roles
         return (
             roles is not None
             and set(desired.keyids) <= set(roles.keyids)

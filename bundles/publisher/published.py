@@ -111,11 +111,16 @@ class Published:
         return [name for name in named if name != Targets.type] or [*self.documents]
 
     @property
+    def bin_roles(self) -> SuccinctRoles | None:
+        """The delegation of the targets to the bins, or ``None`` before the first edition."""
+        delegations = self.targets.delegations
+        return delegations.succinct_roles if delegations else None
+
+    @property
     def bin_bits(self) -> int:
         """The number of bits that select a bin. A site keeps the number of bins of its first edition."""
-        if self.targets.delegations is None or self.targets.delegations.succinct_roles is None:
-            return len(self.documents).bit_length() - 1  # before the first edition
-        return self.targets.delegations.succinct_roles.bit_length
+        roles = self.bin_roles
+        return roles.bit_length if roles else len(self.documents).bit_length() - 1
 
     def bin_for(self, path: str) -> str:
         """Return the name of the bin for the target ``path``."""

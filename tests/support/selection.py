@@ -83,8 +83,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after Hypothesis marks its tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    others = find_surplus([item for item in items if not find_mark(item)], most_variants)
-    reasons = {item: find_mark(item) or ("everything" if item in others else None) for item in items}
+    reasons = {item: find_mark(item) for item in items}
+    for item in find_surplus([item for item in items if not reasons[item]], most_variants):
+        reasons[item] = "everything"
     for item, mark in reasons.items():
         if mark in LEFT_OUT and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LEFT_OUT[mark]))

@@ -54,7 +54,7 @@ def machine(debian_with: Callable[..., contextlib.AbstractContextManager[Path]])
     with debian_with("openssh-server", "sudo", "nginx-light", "nftables") as root:
         (
             root / "etc/nginx/sites-enabled/default"
-        ).unlink()  # the recipe removes it; tests must work in any order
+        ).unlink()  # as the recipe does, so that the tests work in any order
         yield Machine(root)
 
 

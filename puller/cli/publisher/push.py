@@ -9,7 +9,6 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +38,6 @@ from puller.values.colour import can_redraw
 from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:
-    from bundles.publisher.push.destination import Destination
     from bundles.publisher.push.plan import Plan
     from bundles.transport.settings import TransportSettings
 
@@ -101,7 +99,7 @@ def push(
     Exit status: 0 if DESTINATION matches the site. Otherwise hosts see the previous edition.
     """
     site = Site(directory)
-    with _closing(open_destination(destination_of(site, destination))) as there:
+    with contextlib.closing(open_destination(destination_of(site, destination))) as there:
         work = Push(site, there, keep, replace=replace, compare=compare)
         steps = work.plan() if noop else work.run(_Progress(str(there))).plan
         if output_format == "json":
@@ -125,22 +123,14 @@ def destination_of(site: Site, destination: str | None) -> str:
 
 def push_site(site: Site) -> "Plan":
     """Push a site to the destination of its settings. Raises the errors of the push."""
-    with _closing(open_destination(destination_of(site, None))) as there:
+    with contextlib.closing(open_destination(destination_of(site, None))) as there:
         return Push(site, there).run(_Progress(str(there))).plan
 
 
 def plan_push(site: Site) -> "Plan":
     """Return the plan of a push to the destination of the settings, and change nothing. Raises like the push."""
-    with _closing(open_destination(destination_of(site, None))) as there:
+    with contextlib.closing(open_destination(destination_of(site, None))) as there:
         return Push(site, there).plan()
-
-
-@contextlib.contextmanager
-def _closing(destination: "Destination") -> "Iterator[Destination]":
-    try:
-        yield destination
-    finally:
-        destination.close()
 
 
 class _Progress:
